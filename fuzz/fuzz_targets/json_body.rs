@@ -6,12 +6,12 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use tollbar_daemon::fuzzing::Http;
+use tollbar_daemon::fuzzing::HttpFuzzer;
 
-static HTTP: LazyLock<Http> = LazyLock::new(Http::new);
+static HTTP: LazyLock<HttpFuzzer> = LazyLock::new(HttpFuzzer::new);
 
 fuzz_target!(|bytes: &[u8]| {
-    for path in Http::paths() {
+    for path in HttpFuzzer::paths() {
         let before = HTTP.left();
         let (status, answer) = HTTP.post(path, bytes);
         assert!(matches!(status, 200 | 400 | 404 | 409 | 422 | 429), "{path} gave {status}");

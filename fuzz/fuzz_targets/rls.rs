@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use tollbar_daemon::protocol::envoy::fuzz::Calls;
+use tollbar_daemon::protocol::envoy::fuzz::EnvoyFuzzer;
 
 /// Limits of all kinds, in a domain that fuzzers find soon.
 const LIMITS: &str = "
@@ -19,7 +19,7 @@ descriptors:
   - { key: f, rate_limit: { unlimited: true }, descriptors: [{ key: a, rate_limit: { unit: day } }] }
 ";
 
-static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::new(LIMITS).expect("they are in order"));
+static CALLS: LazyLock<EnvoyFuzzer> = LazyLock::new(|| EnvoyFuzzer::new(LIMITS).expect("they are in order"));
 
 fuzz_target!(|bytes: &[u8]| {
     let mut answer = std::pin::pin!(CALLS.answer(bytes));

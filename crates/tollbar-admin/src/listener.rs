@@ -15,8 +15,8 @@ use crate::api::routes::router;
 use crate::dashboard::{self, Dashboard};
 use crate::operations::Admin;
 use crate::origin::Origin;
-use tollbar_daemon::net::http1::{self, Responder, Taken};
-use tollbar_daemon::net::phase_timer::Patience;
+use tollbar_daemon::net::http1::{self, Responder, TimedBody};
+use tollbar_daemon::net::phase_timer::PhaseTimer;
 use tollbar_daemon::net::{Connection, Peer, Protocol};
 use tollbar_daemon::shutdown::Stopped;
 
@@ -41,16 +41,16 @@ impl Protocol for AdminHttp {
 }
 
 impl Responder for AdminHttp {
-    type Body = Taken<Body>;
+    type Body = TimedBody<Body>;
 
     async fn respond(
         &self,
         request: hyper::Request<Incoming>,
         peer: Peer,
-        patience: &Arc<Patience>,
-    ) -> Response<Taken<Body>> {
+        phase_timer: &Arc<PhaseTimer>,
+    ) -> Response<TimedBody<Body>> {
         let mut request = request.map(Body::new);
-        let origin = Origin::new(peer, Arc::clone(patience));
+        let origin = Origin::new(peer, Arc::clone(phase_timer));
         request.extensions_mut().insert(origin);
         let response = if Dashboard::has_path(request.uri().path()) {
             let mut page = self.pages.clone().call(request).await.into_response();

@@ -6,19 +6,19 @@ use axum::body::{Body, Bytes};
 use hyper::http::Extensions;
 
 use tollbar_daemon::net::http1;
-use tollbar_daemon::net::phase_timer::Patience;
-use tollbar_daemon::net::{Peer, Unread};
+use tollbar_daemon::net::phase_timer::PhaseTimer;
+use tollbar_daemon::net::{BodyError, Peer};
 
 /// Where a request came from, for handlers: every request carries it.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     pub(crate) peer: Peer,
-    patience: Arc<Patience>,
+    phase_timer: Arc<PhaseTimer>,
 }
 
 impl Origin {
-    pub(crate) fn new(peer: Peer, patience: Arc<Patience>) -> Self {
-        Self { peer, patience }
+    pub(crate) fn new(peer: Peer, phase_timer: Arc<PhaseTimer>) -> Self {
+        Self { peer, phase_timer }
     }
 
     /// Returns the origin of the request with these extensions.
@@ -27,7 +27,7 @@ impl Origin {
     }
 
     /// Reads the whole body of a request, within bounds of size and time.
-    pub(crate) async fn read(&self, body: Body, bytes_max: usize) -> Result<Bytes, Unread> {
-        http1::read(body, bytes_max, &self.patience).await
+    pub(crate) async fn read(&self, body: Body, bytes_max: usize) -> Result<Bytes, BodyError> {
+        http1::read_body(body, bytes_max, &self.phase_timer).await
     }
 }

@@ -7,7 +7,7 @@ pub mod writer;
 
 use clap::Args;
 
-use tollbar_daemon::duration_flag::Span;
+use tollbar_daemon::duration_flag::DurationFlag;
 use tollbar_daemon::usage::Tally;
 
 /// How usage is counted.
@@ -20,7 +20,7 @@ pub struct MeteringFlags {
 
     /// How often usage is written to the database: what a crash may lose
     #[arg(long, env = "TOLLBAR_USAGE_FLUSH", value_name = "TIME", default_value = "10s")]
-    pub usage_flush: Span,
+    pub usage_flush: DurationFlag,
 
     /// How many accounts of a tenant, a subject and a rule are counted apart between two writes; who
     /// comes beyond that counts as `(other)`

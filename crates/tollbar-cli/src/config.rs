@@ -19,7 +19,7 @@ use tollbar_daemon::net::Bounds;
 use tollbar_daemon::net::endpoint::Endpoint;
 use tollbar_daemon::net::open_files::{self, TooFewFiles};
 use tollbar_daemon::net::tls::{TlsError, TlsFiles};
-use tollbar_daemon::protocol::envoy::{self, EnvoyOptions};
+use tollbar_daemon::protocol::envoy::{self, EnvoyFlags};
 use tollbar_daemon::protocol::forward_auth::{ApiKeysError, ProxyFlags};
 use tollbar_daemon::protocol::proxy::{GatewayFlags, GatewayFlagsError};
 use tollbar_daemon::store::{StoreFlags, StoreFlagsError};
@@ -79,7 +79,7 @@ pub(crate) struct Config {
     pub(crate) bounds: Bounds,
 
     #[command(flatten)]
-    pub(crate) envoy: EnvoyOptions,
+    pub(crate) envoy: EnvoyFlags,
 
     #[command(flatten)]
     pub(crate) proxies: ProxyFlags,
@@ -176,7 +176,10 @@ impl Config {
     /// Warns of rules that Envoy's calls are not answered by, where it can call.
     pub(crate) fn warn_of_permits(&self, rules: &RuleSet) {
         if self.grpc != Endpoint::Off {
-            envoy::warn_of_permits(envoy::Options::new(&self.envoy, self.rules.is_some()), rules);
+            envoy::warn_of_permits(
+                envoy::EnvoyConfig::new(&self.envoy, self.rules.is_some()),
+                rules,
+            );
         }
     }
 
@@ -250,6 +253,6 @@ impl Config {
         let endpoints = self.endpoints().into_iter().map(|(_, it)| it).chain([&proxy, &admin]);
         let listeners = endpoints.filter(|it| **it != Endpoint::Off).count();
         let to_upstream = self.gateway.upstream_connections_max(self.bounds);
-        Ok(open_files::allow(self.bounds.max_connections, listeners, to_upstream)?)
+        Ok(open_files::raise_limit(self.bounds.max_connections, listeners, to_upstream)?)
     }
 }

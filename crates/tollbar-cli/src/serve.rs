@@ -30,7 +30,7 @@ use tollbar_admin::listener::AdminHttp;
 use tollbar_admin::operations::{Admin, tokens as admin_tokens};
 use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::health::HealthSource;
-use tollbar_daemon::metrics::Wire;
+use tollbar_daemon::metrics::ProtocolName;
 use tollbar_daemon::net::endpoint::Endpoint;
 use tollbar_daemon::net::tls::Tls;
 use tollbar_daemon::net::{Listeners, Protocol};
@@ -43,7 +43,7 @@ use tollbar_daemon::protocol::resp::Resp;
 use tollbar_daemon::shutdown::{Stop, Stopped};
 use tollbar_daemon::store::StoreFlagsError;
 use tollbar_daemon::store::counters::Counters;
-use tollbar_daemon::store::snapshot::told;
+use tollbar_daemon::store::snapshot::snapshot_error_text;
 use tollbar_daemon::telemetry::{Traces, TracesError};
 use tollbar_daemon::token::Tokens;
 
@@ -74,7 +74,7 @@ pub(crate) enum ServeError {
     Gateway(#[from] GatewayFlagsError),
     #[error("--rules: {0}")]
     Unsupported(#[from] RuleSetError),
-    #[error("--snapshot: {}", told(.0))]
+    #[error("--snapshot: {}", snapshot_error_text(.0))]
     Snapshot(SnapshotError),
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -202,19 +202,24 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
         hang_up: signal(SignalKind::hangup())?,
     };
     let (stop, stopped) = Stopped::new();
-    let options = envoy::Options::new(&config.envoy, config.rules.is_some());
-    let service = Envoy::new(daemon.for_protocol(Wire::Envoy), Arc::clone(&envoy), options);
-    let grpc = Grpc::new(daemon.for_protocol(Wire::Grpc), service, &stopped);
+    let options = envoy::EnvoyConfig::new(&config.envoy, config.rules.is_some());
+    let service = Envoy::new(daemon.for_protocol(ProtocolName::Envoy), Arc::clone(&envoy), options);
+    let grpc = Grpc::new(daemon.for_protocol(ProtocolName::Grpc), service, &stopped);
     let (is_secure, admin_stopped) = (tls.is_some(), stopped.clone());
     let metrics = Arc::clone(&daemon.metrics);
     let mut listeners = Listeners::new(config.bounds, tls, stopped, metrics);
     let http = Http::new(Arc::clone(&daemon), Arc::clone(&trust));
     listen(&mut listeners, "--listen", &config.listen, http).await?;
     listen(&mut listeners, "--grpc", &config.grpc, grpc).await?;
-    listen(&mut listeners, "--resp", &config.resp, Resp::new(daemon.for_protocol(Wire::Resp)))
-        .await?;
+    listen(
+        &mut listeners,
+        "--resp",
+        &config.resp,
+        Resp::new(daemon.for_protocol(ProtocolName::Resp)),
+    )
+    .await?;
     if let Some(proxy) = proxy {
-        let proxy = proxy.open(&daemon.for_protocol(Wire::Proxy))?;
+        let proxy = proxy.open(&daemon.for_protocol(ProtocolName::Proxy))?;
         listen(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
     let (end, ended) = Stopped::new();
@@ -233,8 +238,8 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
         listen(&mut listeners, "--admin", &endpoint, AdminHttp::new(admin, dashboard)).await?;
         database_tasks = Some(database.start(&ended));
     }
-    let snapshot = config.store.snapshot.of(counters.memory());
-    let snapshot = snapshot.map(|snapshot| tokio::spawn(snapshot.keep(ended)));
+    let snapshot = config.store.snapshot.file_for(counters.memory());
+    let snapshot = snapshot.map(|snapshot| tokio::spawn(snapshot.run(ended)));
 
     greeting::print(&config, listeners.urls(), admin_token.as_ref());
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");

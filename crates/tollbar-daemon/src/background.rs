@@ -14,15 +14,15 @@ use tokio::sync::{Semaphore, oneshot};
 const NICENESS: i32 = 5;
 
 /// How much is worked on at once: each may hold all rules once more. Who comes then waits.
-static PLACES: Semaphore = Semaphore::const_new(PLACES_MAX);
-const PLACES_MAX: usize = 4;
+static SLOTS: Semaphore = Semaphore::const_new(SLOTS_MAX);
+const SLOTS_MAX: usize = 4;
 
 /// Does `work`, and answers what came of it: `None` where it has panicked, or no thread is to be had.
 pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let place = PLACES.acquire().await.ok()?;
+    let place = SLOTS.acquire().await.ok()?;
     let (answer, answered) = oneshot::channel();
     let serve = move || {
-        stand_back();
+        lower_priority();
         // Who gave up waiting is not told, and the place is taken until it is done all the same.
         let _ = answer.send(work());
         drop(place);
@@ -32,7 +32,7 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
 }
 
 /// This thread stands back from now on. Where that cannot be had, it works all the same.
-pub fn stand_back() {
+pub fn lower_priority() {
     // Elsewhere it would be all of the process.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICENESS);
@@ -56,7 +56,7 @@ mod tests {
     #[tokio::test]
     async fn a_place_is_taken_until_the_work_is_done_also_where_nobody_waits_for_it() {
         let (begun, mut has_begun) = unbounded_channel();
-        let end = Arc::new(Barrier::new(PLACES_MAX + 1));
+        let end = Arc::new(Barrier::new(SLOTS_MAX + 1));
         let job = || {
             let (begun, end) = (begun.clone(), Arc::clone(&end));
             tokio::spawn(run(move || {
@@ -64,7 +64,7 @@ mod tests {
                 end.wait();
             }))
         };
-        let jobs: Vec<_> = (0..PLACES_MAX).map(|_| job()).collect();
+        let jobs: Vec<_> = (0..SLOTS_MAX).map(|_| job()).collect();
         for _ in &jobs {
             has_begun.recv().await;
         }
@@ -74,7 +74,7 @@ mod tests {
         }
         let mut next = Box::pin(run(|| 42));
         assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert_eq!(PLACES.available_permits(), 0);
+        assert_eq!(SLOTS.available_permits(), 0);
         end.wait();
         assert_eq!(next.await, Some(42));
     }

@@ -1,4 +1,4 @@
-//! What all listeners answer with: one engine over one store, whatever the wire.
+//! The service behind every protocol: it decides by one engine over one store, and counts, logs and traces the result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use tollbar_rules::{
     Verdict,
 };
 
-use crate::decision_log::{DecisionId, Decisions, LoggedRequest};
+use crate::decision_log::{DecisionId, DecisionLog, LoggedRequest};
 use crate::health::{Health, HealthSource};
-use crate::metrics::{Metrics, Outcome, TextFormat, Wire};
+use crate::metrics::{Metrics, Outcome, ProtocolName, TextFormat};
 use crate::store::counters::Counters;
-use crate::telemetry::{Decided, DenialLog, Traced, Traces};
+use crate::telemetry::{CheckSpan, DenialLog, FinishedCheck, Traces};
 use crate::token::Tokens;
 use crate::usage::Tally;
 
@@ -23,17 +23,17 @@ use crate::usage::Tally;
 pub struct Daemon {
     pub engine: Arc<AsyncEngine>,
     pub counters: Counters,
-    /// What clients must show, where something is asked for.
+    /// The tokens that clients may send, where one is required.
     pub(crate) tokens: Option<Arc<Tokens>>,
     /// The latest denials.
-    pub decisions: Arc<Decisions>,
-    /// Who has used how much, where there is a database to keep it.
+    pub decision_log: Arc<DecisionLog>,
+    /// Usage by subject, where there is a database to keep it.
     tally: Option<Arc<Tally>>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// What those who ask come over.
-    wire: Wire,
-    /// Where some denials are told.
+    /// The protocol that this handle serves.
+    protocol: ProtocolName,
+    /// Logs some of the denials.
     denial_log: Arc<DenialLog>,
     /// Where some checks are traced to.
     pub(crate) traces: Option<Arc<Traces>>,
@@ -77,7 +77,7 @@ struct Check {
     cost: u64,
     /// Where it is timed.
     began: Option<Instant>,
-    traced: Option<Traced>,
+    span: Option<CheckSpan>,
 }
 
 impl Daemon {
@@ -86,10 +86,10 @@ impl Daemon {
             engine,
             counters,
             tokens,
-            decisions: Arc::default(),
+            decision_log: Arc::default(),
             tally: None,
             metrics: Arc::default(),
-            wire: Wire::default(),
+            protocol: ProtocolName::default(),
             denial_log: Arc::default(),
             traces: None,
             database: None,
@@ -122,16 +122,16 @@ impl Daemon {
         self.database.as_ref()?.health()
     }
 
-    /// Returns a handle that labels its metrics with `wire`.
-    pub fn for_protocol(&self, wire: Wire) -> Arc<Self> {
+    /// Returns a handle that labels its metrics with `protocol`.
+    pub fn for_protocol(&self, protocol: ProtocolName) -> Arc<Self> {
         Arc::new(Self {
             engine: Arc::clone(&self.engine),
             counters: self.counters.clone(),
             tokens: self.tokens.clone(),
-            decisions: Arc::clone(&self.decisions),
+            decision_log: Arc::clone(&self.decision_log),
             tally: self.tally.clone(),
             metrics: Arc::clone(&self.metrics),
-            wire,
+            protocol,
             denial_log: Arc::clone(&self.denial_log),
             traces: self.traces.clone(),
             database: self.database.clone(),
@@ -141,8 +141,8 @@ impl Daemon {
 
     /// Everything that is counted, as text.
     pub(crate) fn write_metrics(&self, format: TextFormat) -> String {
-        let Self { engine, counters, decisions, .. } = self;
-        self.metrics.write(engine, counters, decisions, self.now(), format)
+        let Self { engine, counters, decision_log, .. } = self;
+        self.metrics.write(engine, counters, decision_log, self.now(), format)
     }
 
     /// How the store is doing: whatever it is, questions are answered.
@@ -205,8 +205,8 @@ impl Daemon {
         rule: &str,
         request: &Request<'_>,
     ) -> Result<CheckAnswer, UsageError> {
-        let asked = LoggedRequest::of(request).under(rule);
-        Ok(self.check_under(&self.engine.rule(rule)?, request, asked).await)
+        let logged = LoggedRequest::of(request).under(rule);
+        Ok(self.check_under(&self.engine.rule(rule)?, request, logged).await)
     }
 
     /// Decides and charges one value that a rule counts by, in place of a request.
@@ -230,12 +230,12 @@ impl Daemon {
         &self,
         rule: &AsyncRuleHandle<'_>,
         request: &Request<'_>,
-        asked: LoggedRequest<'_>,
+        logged: LoggedRequest<'_>,
     ) -> CheckAnswer {
         let check = self.begin(request.cost());
         let admission = Box::pin(rule.admit(request)).await;
         self.meter(&admission.verdict, request);
-        self.conclude(&admission.verdict, &check, || asked);
+        self.conclude(&admission.verdict, &check, || logged);
         self.answer(admission, check.id)
     }
 
@@ -295,54 +295,58 @@ impl Daemon {
         let id = DecisionId::random();
         // Who only looks is neither counted nor traced.
         let to = self.traces.as_ref().filter(|_| cost > 0);
-        let traced = to.and_then(|traces| traces.begin(|| self.now()));
-        let is_timed = traced.is_some() || !self.engine.answers_at_once();
-        Check { id, cost, began: Metrics::begin(id, is_timed), traced }
+        let span = to.and_then(|traces| traces.begin(|| self.now()));
+        let is_timed = span.is_some() || !self.engine.answers_at_once();
+        Check { id, cost, began: Metrics::start_timer(id, is_timed), span }
     }
 
-    /// Counts a verdict, and keeps it if it denies, so that it can be asked about.
+    /// Counts a verdict, and records it if it denies, so that it can be looked up.
     fn conclude<'a>(
         &self,
         verdict: &Verdict,
         check: &Check,
-        asked: impl FnOnce() -> LoggedRequest<'a>,
+        logged: impl FnOnce() -> LoggedRequest<'a>,
     ) {
-        let &Check { id, cost, began, ref traced } = check;
+        let &Check { id, cost, began, ref span } = check;
         if cost > 0 {
             let took = began.map(|it| it.elapsed());
-            self.metrics.decided(self.wire, verdict, id, took, || self.now());
-            if let (Some(traced), Some(to), Some(took)) = (traced, &self.traces, took) {
-                let decided = Decided { wire: self.wire, verdict, id, took };
-                let trace_id = to.end(traced, &decided);
-                self.metrics.traced(took, trace_id, || self.now());
+            self.metrics.record_check(self.protocol, verdict, id, took, || self.now());
+            if let (Some(span), Some(to), Some(took)) = (span, &self.traces, took) {
+                let finished = FinishedCheck { protocol: self.protocol, verdict, id, took };
+                let trace_id = to.end(span, &finished);
+                self.metrics.set_trace_exemplar(took, trace_id, || self.now());
             }
         }
         if !verdict.is_allowed() {
             let now = self.now();
-            self.decisions.record(id, now, &asked(), verdict);
-            self.denial_log.tell(id, self.wire, verdict, now);
+            self.decision_log.record(id, now, &logged(), verdict);
+            self.denial_log.log(id, self.protocol, verdict, now);
         }
     }
 
     /// Counts what was decided elsewhere.
     pub(crate) fn count_verdict(&self, verdict: &Verdict) {
-        self.metrics.count(self.wire, Outcome::of(verdict));
+        self.metrics.count(self.protocol, Outcome::of(verdict));
     }
 
     /// Counts checks that no rule has decided.
     pub(crate) fn count(&self, is_allowed: bool) {
         let outcome = if is_allowed { Outcome::Allow } else { Outcome::Deny };
-        self.metrics.count(self.wire, outcome);
+        self.metrics.count(self.protocol, outcome);
     }
 
-    /// Keeps a denial that was made elsewhere; the name by which it can be asked about.
-    pub(crate) fn denied(&self, asked: &LoggedRequest<'_>, verdict: &Verdict) -> DecisionId {
+    /// Records a denial that was made elsewhere, and returns the id by which it can be looked up.
+    pub(crate) fn record_denial(
+        &self,
+        logged: &LoggedRequest<'_>,
+        verdict: &Verdict,
+    ) -> DecisionId {
         let id = DecisionId::random();
-        self.decisions.record(id, self.now(), asked, verdict);
+        self.decision_log.record(id, self.now(), logged, verdict);
         id
     }
 
-    /// By the clock that counts.
+    /// Returns the time by the clock that counts.
     pub fn now(&self) -> Timestamp {
         match &self.counters {
             Counters::Memory(store) => store.clock().map_or_else(|| self.clock.now(), Clock::now),
@@ -350,9 +354,9 @@ impl Daemon {
         }
     }
 
-    /// True where whoever shows `shown` may ask.
-    pub(crate) fn is_admitted(&self, shown: Option<&[u8]>) -> bool {
-        self.tokens.as_ref().is_none_or(|tokens| tokens.is(shown.unwrap_or_default()))
+    /// Returns true if requests with this token are answered.
+    pub(crate) fn is_authorized(&self, token: Option<&[u8]>) -> bool {
+        self.tokens.as_ref().is_none_or(|tokens| tokens.has(token.unwrap_or_default()))
     }
 }
 

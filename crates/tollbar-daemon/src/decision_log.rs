@@ -34,7 +34,7 @@ const SHARDS: usize = 16;
 
 /// The latest denials.
 #[derive(Debug)]
-pub struct Decisions {
+pub struct DecisionLog {
     shards: [Mutex<Shard>; SHARDS],
     /// The version of the rules by which the latest denial was made.
     rules_version: AtomicU64,
@@ -43,7 +43,7 @@ pub struct Decisions {
 #[derive(Debug, Default)]
 struct Shard {
     /// The oldest first.
-    kept: VecDeque<Denial>,
+    denials: VecDeque<Denial>,
     text_bytes: usize,
 }
 
@@ -54,7 +54,7 @@ pub struct Denial {
     pub at: Timestamp,
     pub verdict: Verdict,
     /// The request, as JSON that can be asked again; none where it was too long.
-    pub asked: Option<Box<str>>,
+    pub request: Option<Box<str>>,
 }
 
 /// A request as it is logged: what can be sent to `POST /v1/check` again.
@@ -65,8 +65,8 @@ pub(crate) struct LoggedRequest<'a> {
     method: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<&'a str>,
-    #[serde(skip_serializing_if = "Attributes::is_empty")]
-    attributes: Attributes<'a>,
+    #[serde(skip_serializing_if = "LoggedAttributes::is_empty")]
+    attributes: LoggedAttributes<'a>,
     cost: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<&'a str>,
@@ -75,14 +75,14 @@ pub(crate) struct LoggedRequest<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Attributes<'a>(&'a [(&'a str, &'a str)]);
+struct LoggedAttributes<'a>(&'a [(&'a str, &'a str)]);
 
 impl<'a> LoggedRequest<'a> {
     pub(crate) fn of(request: &'a Request<'_>) -> Self {
         Self {
             method: Some(request.method()),
             path: Some(request.path()),
-            attributes: Attributes(request.attributes()),
+            attributes: LoggedAttributes(request.attributes()),
             cost: request.cost(),
             rule: None,
             subject: None,
@@ -94,7 +94,7 @@ impl<'a> LoggedRequest<'a> {
     }
 
     pub(crate) fn subject(rule: &'a str, subject: &'a str, cost: u64) -> Self {
-        let (method, path, attributes) = (None, None, Attributes(&[]));
+        let (method, path, attributes) = (None, None, LoggedAttributes(&[]));
         Self { method, path, attributes, cost, rule: Some(rule), subject: Some(subject) }
     }
 
@@ -110,13 +110,13 @@ impl<'a> LoggedRequest<'a> {
     }
 }
 
-impl Attributes<'_> {
+impl LoggedAttributes<'_> {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl Serialize for Attributes<'_> {
+impl Serialize for LoggedAttributes<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(Some(self.0.len()))?;
         for (name, value) in self.0 {
@@ -126,22 +126,22 @@ impl Serialize for Attributes<'_> {
     }
 }
 
-impl Default for Decisions {
+impl Default for DecisionLog {
     fn default() -> Self {
         Self { shards: Default::default(), rules_version: AtomicU64::new(0) }
     }
 }
 
-impl Decisions {
+impl DecisionLog {
     /// Keeps a denial.
     pub(crate) fn record(
         &self,
         id: DecisionId,
         at: Timestamp,
-        asked: &LoggedRequest<'_>,
+        request: &LoggedRequest<'_>,
         verdict: &Verdict,
     ) {
-        let denial = Denial { id, at, verdict: verdict.clone(), asked: asked.text() };
+        let denial = Denial { id, at, verdict: verdict.clone(), request: request.text() };
         self.shard(id).push(denial);
         let version = verdict.rules_version();
         if self.rules_version.fetch_max(version, Ordering::Relaxed) < version {
@@ -151,13 +151,13 @@ impl Decisions {
 
     /// The denial of that name, if it is one of the latest.
     pub fn find(&self, id: DecisionId) -> Option<Denial> {
-        self.shard(id).kept.iter().rev().find(|it| it.id == id).cloned()
+        self.shard(id).denials.iter().rev().find(|it| it.id == id).cloned()
     }
 
     /// Shows all that are kept, those of a shard together, the oldest of it first.
     pub(crate) fn for_each(&self, mut show: impl FnMut(&Denial)) {
         for shard in &self.shards {
-            lock(shard).kept.iter().for_each(&mut show);
+            lock(shard).denials.iter().for_each(&mut show);
         }
     }
 
@@ -165,7 +165,7 @@ impl Decisions {
     pub fn latest(&self, count: usize) -> Vec<Denial> {
         let mut latest: Vec<Denial> = Vec::new();
         for shard in &self.shards {
-            latest.extend(lock(shard).kept.iter().rev().take(count).cloned());
+            latest.extend(lock(shard).denials.iter().rev().take(count).cloned());
         }
         latest.sort_by_key(|it| std::cmp::Reverse(it.at));
         latest.truncate(count);
@@ -176,8 +176,8 @@ impl Decisions {
     fn forget_versions_before(&self, version: u64) {
         for shard in &self.shards {
             let mut shard = lock(shard);
-            shard.kept.retain(|it| it.verdict.rules_version() >= version);
-            shard.text_bytes = shard.kept.iter().map(Denial::text_bytes).sum();
+            shard.denials.retain(|it| it.verdict.rules_version() >= version);
+            shard.text_bytes = shard.denials.iter().map(Denial::text_bytes).sum();
         }
     }
 
@@ -193,9 +193,9 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl Shard {
     fn push(&mut self, denial: Denial) {
         self.text_bytes += denial.text_bytes();
-        self.kept.push_back(denial);
-        while self.kept.len() > KEPT_MAX / SHARDS || self.text_bytes > TEXT_BYTES_MAX / SHARDS {
-            let Some(oldest) = self.kept.pop_front() else {
+        self.denials.push_back(denial);
+        while self.denials.len() > KEPT_MAX / SHARDS || self.text_bytes > TEXT_BYTES_MAX / SHARDS {
+            let Some(oldest) = self.denials.pop_front() else {
                 return;
             };
             self.text_bytes -= oldest.text_bytes();
@@ -205,7 +205,7 @@ impl Shard {
 
 impl Denial {
     fn text_bytes(&self) -> usize {
-        self.asked.as_ref().map_or(0, |it| it.len())
+        self.request.as_ref().map_or(0, |it| it.len())
     }
 }
 
@@ -221,83 +221,84 @@ mod tests {
         Engine::new(RuleFile::parse("rules.yaml", RULES).unwrap().rules)
     }
 
-    fn deny(engine: &Engine, decisions: &Decisions, id: u128, user: &str) {
+    fn deny(engine: &Engine, decision_log: &DecisionLog, id: u128, user: &str) {
         let attributes = [("user", user)];
         let request = Request::new("GET", "/x").unwrap().with_attributes(&attributes).unwrap();
         let verdict = engine.check(&request);
         assert!(!verdict.is_allowed());
         let at = Timestamp::from_micros(1);
-        decisions.record(DecisionId(id), at, &LoggedRequest::of(&request), &verdict);
+        decision_log.record(DecisionId(id), at, &LoggedRequest::of(&request), &verdict);
     }
 
-    fn kept(decisions: &Decisions) -> (usize, usize) {
-        let shards = decisions.shards.iter().map(lock);
+    fn count_denials(decision_log: &DecisionLog) -> (usize, usize) {
+        let shards = decision_log.shards.iter().map(lock);
         shards.fold((0, 0), |sum, it| {
-            assert_eq!(it.text_bytes, it.kept.iter().map(Denial::text_bytes).sum::<usize>());
-            (sum.0 + it.kept.len(), sum.1 + it.text_bytes)
+            assert_eq!(it.text_bytes, it.denials.iter().map(Denial::text_bytes).sum::<usize>());
+            (sum.0 + it.denials.len(), sum.1 + it.text_bytes)
         })
     }
 
     #[test]
     fn a_denial_is_found_with_its_request() {
-        let (engine, decisions) = (engine(), Decisions::default());
-        deny(&engine, &decisions, 7, "4\"2");
-        let denial = decisions.find(DecisionId(7)).unwrap();
+        let (engine, decision_log) = (engine(), DecisionLog::default());
+        deny(&engine, &decision_log, 7, "4\"2");
+        let denial = decision_log.find(DecisionId(7)).unwrap();
         assert_eq!(
-            denial.asked.as_deref(),
+            denial.request.as_deref(),
             Some(r#"{"method":"GET","path":"/x","attributes":{"user":"4\"2"},"cost":1}"#)
         );
-        assert!(decisions.find(DecisionId(23)).is_none());
+        assert!(decision_log.find(DecisionId(23)).is_none());
     }
 
     #[test]
     fn the_oldest_go_first_when_there_are_too_many() {
-        let (engine, decisions) = (engine(), Decisions::default());
+        let (engine, decision_log) = (engine(), DecisionLog::default());
         for id in 0..2 * KEPT_MAX as u128 {
-            deny(&engine, &decisions, id, "1");
+            deny(&engine, &decision_log, id, "1");
         }
-        assert_eq!(kept(&decisions).0, KEPT_MAX);
-        assert!(decisions.find(DecisionId(KEPT_MAX as u128 - 1)).is_none());
-        assert!(decisions.find(DecisionId(KEPT_MAX as u128)).is_some());
+        assert_eq!(count_denials(&decision_log).0, KEPT_MAX);
+        assert!(decision_log.find(DecisionId(KEPT_MAX as u128 - 1)).is_none());
+        assert!(decision_log.find(DecisionId(KEPT_MAX as u128)).is_some());
     }
 
     #[test]
     fn long_requests_take_no_more_than_their_share() {
-        let (engine, decisions) = (engine(), Decisions::default());
+        let (engine, decision_log) = (engine(), DecisionLog::default());
         let long = "x".repeat(REQUEST_BYTES_MAX - 100);
         for id in 0..4_000 {
-            deny(&engine, &decisions, id, &long);
+            deny(&engine, &decision_log, id, &long);
         }
-        let (count, text_bytes) = kept(&decisions);
+        let (count, text_bytes) = count_denials(&decision_log);
         assert!(text_bytes <= TEXT_BYTES_MAX && count > 1_000, "{count} {text_bytes}");
         // Quotes double when they are written.
         for text in ["x".repeat(REQUEST_BYTES_MAX), "\"".repeat(REQUEST_BYTES_MAX - 100)] {
-            deny(&engine, &decisions, 5_000, &text);
-            assert_eq!(decisions.find(DecisionId(5_000)).unwrap().asked, None);
+            deny(&engine, &decision_log, 5_000, &text);
+            assert_eq!(decision_log.find(DecisionId(5_000)).unwrap().request, None);
         }
     }
 
     #[test]
     fn the_latest_come_first_whichever_shard_they_are_in() {
-        let (engine, decisions) = (engine(), Decisions::default());
+        let (engine, decision_log) = (engine(), DecisionLog::default());
         let request = Request::new("GET", "/x").unwrap();
         let verdict = engine.check(&request);
         for id in 0..100 {
             let at = Timestamp::from_micros(id as u64);
-            decisions.record(DecisionId(id), at, &LoggedRequest::of(&request), &verdict);
+            decision_log.record(DecisionId(id), at, &LoggedRequest::of(&request), &verdict);
         }
-        let latest: Vec<u128> = decisions.latest(20).iter().map(|it| it.id.0).collect();
+        let latest: Vec<u128> = decision_log.latest(20).iter().map(|it| it.id.0).collect();
         assert_eq!(latest, (80..100).rev().collect::<Vec<_>>());
     }
 
     #[test]
     fn rules_of_long_ago_are_let_go() {
-        let (engine, decisions) = (engine(), Decisions::default());
+        let (engine, decision_log) = (engine(), DecisionLog::default());
         for id in 0..10 {
-            deny(&engine, &decisions, id, "1");
+            deny(&engine, &decision_log, id, "1");
             engine.replace(RuleFile::parse("rules.yaml", RULES).unwrap().rules);
         }
-        let found: Vec<bool> = (0..10).map(|id| decisions.find(DecisionId(id)).is_some()).collect();
+        let found: Vec<bool> =
+            (0..10).map(|id| decision_log.find(DecisionId(id)).is_some()).collect();
         assert_eq!(found[..6], [false; 6]);
         assert_eq!(found[6..], [true; 4]);
     }

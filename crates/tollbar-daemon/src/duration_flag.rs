@@ -9,25 +9,29 @@ use tollbar::parse_duration;
 
 /// How long something takes or is waited for: a millisecond to a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span(pub Duration);
+pub struct DurationFlag(pub Duration);
 
-const SPAN_MIN: Duration = Duration::from_millis(1);
-const SPAN_MAX: Duration = Duration::from_hours(24);
+const DURATION_MIN: Duration = Duration::from_millis(1);
+const DURATION_MAX: Duration = Duration::from_hours(24);
 
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("this is no time of 1ms to 24h: write one such as 500ms, 30s or 5min")]
-pub struct SpanError;
+pub struct DurationFlagError;
 
-impl FromStr for Span {
-    type Err = SpanError;
+impl FromStr for DurationFlag {
+    type Err = DurationFlagError;
 
-    fn from_str(text: &str) -> Result<Self, SpanError> {
-        let span = parse_duration(text).map_err(|_| SpanError)?;
-        if (SPAN_MIN..=SPAN_MAX).contains(&span) { Ok(Self(span)) } else { Err(SpanError) }
+    fn from_str(text: &str) -> Result<Self, DurationFlagError> {
+        let span = parse_duration(text).map_err(|_| DurationFlagError)?;
+        if (DURATION_MIN..=DURATION_MAX).contains(&span) {
+            Ok(Self(span))
+        } else {
+            Err(DurationFlagError)
+        }
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for DurationFlag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_millis() {
             ms if !ms.is_multiple_of(1_000) => write!(f, "{ms}ms"),
@@ -45,10 +49,10 @@ mod tests {
     #[test]
     fn reads_what_it_writes() {
         for text in ["1ms", "1500ms", "30s", "90s", "5min", "24h"] {
-            assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<DurationFlag>().unwrap().to_string(), text);
         }
         for text in ["", "0s", "5", "-1s", "25h", "1us", "1/s", "99999999999999999999s"] {
-            assert_eq!(text.parse::<Span>(), Err(SpanError), "{text}");
+            assert_eq!(text.parse::<DurationFlag>(), Err(DurationFlagError), "{text}");
         }
     }
 }

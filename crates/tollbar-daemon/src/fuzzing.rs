@@ -21,12 +21,12 @@ rules:
 
 /// The interface over rules of its own.
 #[derive(Debug)]
-pub struct Http {
+pub struct HttpFuzzer {
     api: Api,
     engine: Engine,
 }
 
-impl Http {
+impl HttpFuzzer {
     /// Fresh: nothing has been charged.
     ///
     /// # Panics
@@ -54,7 +54,7 @@ impl Http {
     pub fn post(&self, path: &'static str, body: &[u8]) -> (u16, Vec<u8>) {
         let (uri, headers) = (Uri::from_static(path), HeaderMap::new());
         let head = Head { method: &Method::POST, uri: &uri, headers: &headers };
-        let answer = match self.api.admit(&head) {
+        let answer = match self.api.route_for(&head) {
             Err(answer) => *answer,
             // The store is in this process: nothing is waited for.
             Ok(route) => tollbar::store::block_on(self.api.answer(route, &head, body)),
@@ -74,7 +74,7 @@ impl Http {
     }
 }
 
-impl Default for Http {
+impl Default for HttpFuzzer {
     fn default() -> Self {
         Self::new()
     }
@@ -86,10 +86,10 @@ mod tests {
 
     #[test]
     fn a_charge_is_seen_and_a_refusal_is_not() {
-        let http = Http::new();
+        let http = HttpFuzzer::new();
         let fresh = http.left();
         assert_eq!(fresh, [1_000_000, 1_000]);
-        for path in Http::paths() {
+        for path in HttpFuzzer::paths() {
             assert_eq!(http.post(path, b"{").0, 400);
         }
         assert_eq!((http.post("/v1/check", br#"{"path":"/t"}"#).0, http.left()), (400, fresh));

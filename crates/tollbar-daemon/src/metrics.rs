@@ -25,23 +25,23 @@ use tollbar::Timestamp;
 use tollbar_rules::{AsyncEngine, Verdict};
 
 use crate::decision_log::DecisionId;
-use crate::decision_log::Decisions;
+use crate::decision_log::DecisionLog;
 use crate::store::counters::Counters;
 use connections::Connections;
-pub(crate) use connections::Port;
+pub(crate) use connections::ListenerConnections;
 use families::{Denials, Scrape};
-use histogram::{Exemplar, Histogram, Names};
+use histogram::{Exemplar, ExemplarId, Histogram};
 pub use history::History;
 // For the dashboard.
-use checks::Wires;
-pub use checks::{Outcome, Wire};
+use checks::CheckCounts;
+pub use checks::{Outcome, ProtocolName};
 pub(crate) use exposition::TextFormat;
-pub use history::{MINUTES_MAX, Point, SECONDS_MAX, Series as Past};
-pub use reloads::Reloaded;
+pub use history::{HistorySeries, MINUTES_MAX, Point, SECONDS_MAX};
+pub use reloads::ReloadKind;
 use reloads::Reloads;
-use series::Series;
-pub use snapshot::Snapshot;
-use store::{MemoryLook, StoreState};
+use series::RuleSeries;
+pub use snapshot::MetricsSnapshot;
+use store::{MemoryStatsCache, StoreState};
 
 /// In memory one check in so many is timed: reading the clock twice costs a good part of the check.
 const TIMED_EVERY: u128 = 16;
@@ -49,73 +49,78 @@ const TIMED_EVERY: u128 = 16;
 /// Everything that is counted.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    wires: Wires,
+    checks: CheckCounts,
     durations: Histogram,
     reloads: Reloads,
     connections: Connections,
     hold_failures: AtomicU64,
-    memory: MemoryLook,
-    series: Mutex<Series>,
+    memory: MemoryStatsCache,
+    series: Mutex<RuleSeries>,
     history: Mutex<History>,
 }
 
 impl Metrics {
-    /// When a check begins, if it is one that is timed: where `is_timed`, and else some. Its id is random, so
-    /// which ones is, too.
-    pub(crate) fn begin(id: DecisionId, is_timed: bool) -> Option<Instant> {
+    /// Returns the start of a check that is timed: all where `is_timed`, and else one in [`TIMED_EVERY`]. Ids are
+    /// random, so the choice is too.
+    pub(crate) fn start_timer(id: DecisionId, is_timed: bool) -> Option<Instant> {
         (is_timed || id.0.is_multiple_of(TIMED_EVERY)).then(Instant::now)
     }
 
     /// Counts what a request of the gateway held and the store did not renew or take back.
-    pub(crate) fn hold_failed(&self) {
+    pub(crate) fn count_hold_failure(&self) {
         self.hold_failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A check over `wire` is decided.
-    pub(crate) fn decided(
+    /// Counts a check over `protocol`, and its duration where it was timed.
+    pub(crate) fn record_check(
         &self,
-        wire: Wire,
+        protocol: ProtocolName,
         verdict: &Verdict,
         id: DecisionId,
         took: Option<Duration>,
         now: impl FnOnce() -> Timestamp,
     ) {
         if let Some(took) = took {
-            self.durations.record(took, Names::Decision(id.0), now);
+            self.durations.record(took, ExemplarId::Decision(id.0), now);
         }
-        self.count(wire, Outcome::of(verdict));
+        self.count(protocol, Outcome::of(verdict));
     }
 
-    /// The same, of what is not timed.
-    pub(crate) fn count(&self, wire: Wire, outcome: Outcome) {
-        self.wires.count(wire, outcome);
+    /// Counts a check that is not timed.
+    pub(crate) fn count(&self, protocol: ProtocolName, outcome: Outcome) {
+        self.checks.count(protocol, outcome);
     }
 
-    /// A check that took so long is part of a trace: whoever looks at its class is shown that.
-    pub(crate) fn traced(&self, took: Duration, trace_id: u128, now: impl FnOnce() -> Timestamp) {
-        self.durations.show(took, Names::Trace(trace_id), now);
+    /// Makes a trace the exemplar of the class of durations that `took` is in.
+    pub(crate) fn set_trace_exemplar(
+        &self,
+        took: Duration,
+        trace_id: u128,
+        now: impl FnOnce() -> Timestamp,
+    ) {
+        self.durations.set_exemplar(took, ExemplarId::Trace(trace_id), now);
     }
 
-    pub fn reloaded(&self, what: Reloaded, is_good: bool) {
-        self.reloads.count(what, is_good);
+    pub fn count_reload(&self, kind: ReloadKind, is_good: bool) {
+        self.reloads.count(kind, is_good);
     }
 
-    /// Rules are in force that were read now.
+    /// Notes when the rules in force were read.
     pub fn rules_loaded(&self, at: Timestamp) {
         self.reloads.rules_loaded(at);
     }
 
-    /// The connections of a listener.
-    pub(crate) fn port(&self, listener: &'static str) -> Arc<Port> {
-        self.connections.port(listener)
+    /// Returns the counters of a listener's connections.
+    pub(crate) fn listener_connections(&self, listener: &'static str) -> Arc<ListenerConnections> {
+        self.connections.listener(listener)
     }
 
     /// Once a second.
     pub fn tick(&self, engine: &AsyncEngine, now: Timestamp) {
         let tallies = engine.tallies();
-        self.history().tick(now, self.wires.total(), &tallies);
+        self.history().tick(now, self.checks.total(), &tallies);
         // So that what rules have counted is known when they go.
-        self.series().look(&tallies);
+        self.series().update(&tallies);
     }
 
     /// What was decided over time.
@@ -128,36 +133,36 @@ impl Metrics {
         &self,
         engine: &AsyncEngine,
         counters: &Counters,
-        decisions: &Decisions,
+        decision_log: &DecisionLog,
         now: Timestamp,
         format: TextFormat,
     ) -> String {
         let denials = match format {
             TextFormat::Prometheus => Denials::new(),
-            TextFormat::OpenMetrics => latest_denials(decisions),
+            TextFormat::OpenMetrics => latest_denials(decision_log),
         };
-        let collected = self.series().collect(&engine.tallies());
+        let samples = self.series().collect(&engine.tallies());
         let store = StoreState::of(counters, &self.memory, now);
         let ahead_without_rule = engine.ahead_of_clock().denials_without_rule;
-        families::write(self, &Scrape { collected, store, denials, ahead_without_rule }, format)
+        families::write(self, &Scrape { samples, store, denials, ahead_without_rule }, format)
     }
 
-    fn series(&self) -> MutexGuard<'_, Series> {
+    fn series(&self) -> MutexGuard<'_, RuleSeries> {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The latest denial of each rule.
-fn latest_denials(decisions: &Decisions) -> Denials {
+fn latest_denials(decision_log: &DecisionLog) -> Denials {
     let mut latest = Denials::new();
-    decisions.for_each(|denial| {
+    decision_log.for_each(|denial| {
         let Some(rule) = denial.verdict.rule() else {
             return;
         };
         let is_later = latest.get(&rule.name).is_none_or(|it| it.at <= denial.at);
         if is_later {
-            let names = Names::Decision(denial.id.0);
-            let exemplar = Exemplar { names, took_ns: 0, at: denial.at };
+            let id = ExemplarId::Decision(denial.id.0);
+            let exemplar = Exemplar { id, took_ns: 0, at: denial.at };
             latest.insert(Arc::clone(&rule.name), exemplar);
         }
     });

@@ -25,11 +25,11 @@ use tracing::{debug, info, warn};
 use crate::metrics;
 use crate::shutdown::Stopped;
 pub use bounds::Bounds;
-pub use http1::Unread;
+pub use http1::BodyError;
 pub use listeners::Listeners;
-use stream::{Accepted, Wire};
 pub use stream::{Connection, Peer, Socket, Stream, UnixSocket};
-use tls::TlsPort;
+use stream::{IncomingConnection, Transport};
+use tls::ListenerTls;
 
 /// After an error of `accept`, such as too many open files, which repeats at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -54,28 +54,28 @@ pub trait Protocol: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// A place to listen on, and what holds there.
+/// An open port and its bounds, TLS and counters.
 #[derive(Debug)]
-struct Port {
+struct Listener {
     /// Which flag it is from, for the log.
     flag: &'static str,
     socket: Socket,
     bounds: Bounds,
-    tls: Option<TlsPort>,
-    counters: Arc<metrics::Port>,
+    tls: Option<ListenerTls>,
+    counters: Arc<metrics::ListenerConnections>,
 }
 
 /// Serves until the daemon stops, then until all connections have ended or their time is up.
-async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) {
-    let Port { flag, socket, bounds, tls, counters } = port;
-    let mut places = Places::new(flag, bounds.max_connections);
+async fn serve<P: Protocol>(listener: Listener, protocol: Arc<P>, mut stopped: Stopped) {
+    let Listener { flag, socket, bounds, tls, counters } = listener;
+    let mut connections = ConnectionLimit::new(flag, bounds.max_connections);
     let mut is_failing = false;
     loop {
         let accepted = async {
-            let place = places.take().await?;
-            Some((socket.accept().await, place))
+            let permit = connections.acquire().await?;
+            Some((socket.accept().await, permit))
         };
-        let (accepted, place) = tokio::select! {
+        let (accepted, permit) = tokio::select! {
             () = stopped.wait() => break,
             Some(accepted) = accepted => accepted,
         };
@@ -96,10 +96,10 @@ async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) 
         let open = counters.open();
         tokio::spawn(async move {
             // Held to the end, however that comes.
-            let _place = (place, open);
+            let _guards = (permit, open);
             let peer = accepted.peer;
             let connection = tokio::select! {
-                connection = opened(accepted, protocol.balancers(), tls, bounds) => connection,
+                connection = open_connection(accepted, protocol.balancers(), tls, bounds) => connection,
                 () = stopped.wait() => return,
             };
             match connection {
@@ -111,74 +111,78 @@ async fn serve<P: Protocol>(port: Port, protocol: Arc<P>, mut stopped: Stopped) 
         });
     }
     drop(socket);
-    let _ = timeout(bounds.drain_timeout.0, places.all_back()).await;
+    let _ = timeout(bounds.drain_timeout.0, connections.wait_until_released()).await;
 }
 
-/// A connection that is ready to be spoken on.
-async fn opened(
-    Accepted { mut stream, mut peer }: Accepted,
+/// Reads the PROXY header and does the TLS handshake, where they are asked for.
+async fn open_connection(
+    IncomingConnection { mut stream, mut peer }: IncomingConnection,
     balancers: Option<&ClientIp>,
-    tls: Option<TlsPort>,
+    tls: Option<ListenerTls>,
     bounds: Bounds,
 ) -> io::Result<Connection> {
     if let Some(balancers) = balancers {
-        let told = client_behind(&mut stream, peer, balancers);
-        peer = match timeout(bounds.handshake_timeout.0, told).await {
-            Ok(told) => told?,
+        let client = read_client_address(&mut stream, peer, balancers);
+        peer = match timeout(bounds.handshake_timeout.0, client).await {
+            Ok(client) => client?,
             Err(_) => return Err(io::ErrorKind::TimedOut.into()),
         };
     }
     let stream = match tls {
         None => stream,
-        Some(tls) => match timeout(bounds.handshake_timeout.0, stream.secured(&tls)).await {
-            Ok(secured) => secured?,
+        Some(tls) => match timeout(bounds.handshake_timeout.0, stream.into_tls(&tls)).await {
+            Ok(into_tls) => into_tls?,
             Err(_) => return Err(io::ErrorKind::TimedOut.into()),
         },
     };
     Ok(Connection { stream: Stream::new(stream, bounds.idle_timeout.0), peer, bounds })
 }
 
-/// Who the client is, by the word of a balancer. Nobody else is listened to.
-async fn client_behind(stream: &mut Wire, peer: Peer, balancers: &ClientIp) -> io::Result<Peer> {
-    let told = match (stream, peer) {
-        (Wire::Tcp(stream), Peer::Tcp(address)) if balancers.trusts(Some(address.ip())) => {
+/// Reads the address of the client from the PROXY header of a trusted balancer. A header from any other peer is an error.
+async fn read_client_address(
+    stream: &mut Transport,
+    peer: Peer,
+    balancers: &ClientIp,
+) -> io::Result<Peer> {
+    let client = match (stream, peer) {
+        (Transport::Tcp(stream), Peer::Tcp(address)) if balancers.trusts(Some(address.ip())) => {
             read_proxy_header(stream).await
         }
         // Who may use a path, its permissions say.
-        (Wire::Unix(stream), Peer::Unix) => read_proxy_header(stream).await,
+        (Transport::Unix(stream), Peer::Unix) => read_proxy_header(stream).await,
         _ => return Err(io::Error::other("the peer is none of --trusted-proxies")),
     };
-    Ok(told.map_err(io::Error::other)?.map_or(peer, Peer::Tcp))
+    Ok(client.map_err(io::Error::other)?.map_or(peer, Peer::Tcp))
 }
 
-/// The places for connections, and whether there is something to be told about them.
-struct Places {
+/// Bounds the connections of a listener, and warns when they are all in use.
+struct ConnectionLimit {
     flag: &'static str,
     count: u32,
     free: Arc<Semaphore>,
     is_full: bool,
 }
 
-impl Places {
+impl ConnectionLimit {
     fn new(flag: &'static str, count: u32) -> Self {
         let free = Arc::new(Semaphore::new(count as usize));
         Self { flag, count, free, is_full: false }
     }
 
-    async fn take(&mut self) -> Option<OwnedSemaphorePermit> {
+    async fn acquire(&mut self) -> Option<OwnedSemaphorePermit> {
         let free = self.free.available_permits();
         if free == 0 && !std::mem::replace(&mut self.is_full, true) {
             let (listener, max_connections) = (self.flag, self.count);
             warn!(listener, max_connections, "all connections are taken; more wait to be accepted");
         } else if free > self.count as usize / 2 {
-            // Told again only after it was half empty: at the bound they come and go.
+            // Warned of again only after half of them are free: at the bound they come and go.
             self.is_full = false;
         }
         Arc::clone(&self.free).acquire_owned().await.ok()
     }
 
-    /// Whoever has all places is alone.
-    async fn all_back(&self) {
+    /// Ends when no connection is left.
+    async fn wait_until_released(&self) {
         let _ = self.free.acquire_many(self.count).await;
     }
 }

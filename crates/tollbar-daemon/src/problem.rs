@@ -23,7 +23,7 @@ pub struct Problem {
     pub(crate) code: &'static str,
     /// For people.
     pub detail: Cow<'static, str>,
-    pub fields: Vec<Wrong>,
+    pub fields: Vec<FieldError>,
     /// After how many seconds it is worth trying again, where that is known.
     pub retry_after_s: Option<u64>,
     /// The methods that the path takes, where the method was wrong.
@@ -34,7 +34,8 @@ pub struct Problem {
 
 /// A field to be changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Wrong {
+#[schemars(rename = "Wrong")]
+pub struct FieldError {
     /// Which; empty where it is the whole.
     pub field: String,
     /// What is wrong with it, and what to send instead.
@@ -44,7 +45,7 @@ pub struct Wrong {
 /// A problem as it is sent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Problem")]
-pub struct Told<'p> {
+pub struct ProblemJson<'p> {
     r#type: &'static str,
     /// The status in words.
     title: &'static str,
@@ -56,11 +57,11 @@ pub struct Told<'p> {
     code: &'static str,
     /// Which fields it is about.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    errors: &'p [Wrong],
+    errors: &'p [FieldError],
 }
 
 /// How many mistakes are told at once.
-const WRONG_MAX: usize = 50;
+const FIELD_ERRORS_MAX: usize = 50;
 
 impl Problem {
     pub fn new(
@@ -87,12 +88,15 @@ impl Problem {
     /// A parameter of the query cannot be used.
     pub fn bad_parameter(name: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        let told = format!("`{name}` in the query: {detail}");
-        Self { fields: vec![Wrong { field: name.to_owned(), detail }], ..Self::bad_request(told) }
+        let message = format!("`{name}` in the query: {detail}");
+        Self {
+            fields: vec![FieldError { field: name.to_owned(), detail }],
+            ..Self::bad_request(message)
+        }
     }
 
     /// What was sent can be read, and cannot be meant.
-    pub fn invalid(fields: Vec<Wrong>) -> Self {
+    pub fn invalid(fields: Vec<FieldError>) -> Self {
         let first = fields.first().map(|it| match it.field.as_str() {
             "" => it.detail.clone(),
             field => format!("{field}: {}", it.detail),
@@ -102,11 +106,11 @@ impl Problem {
             (first, count) => format!("{first} (and {} more)", count - 1),
         };
         let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail);
-        Self { fields: fields.into_iter().take(WRONG_MAX).collect(), ..problem }
+        Self { fields: fields.into_iter().take(FIELD_ERRORS_MAX).collect(), ..problem }
     }
 
     pub fn invalid_field(field: &str, detail: impl Into<String>) -> Self {
-        Self::invalid(vec![Wrong { field: field.to_owned(), detail: detail.into() }])
+        Self::invalid(vec![FieldError { field: field.to_owned(), detail: detail.into() }])
     }
 
     /// Nobody has said who asks, or nobody is known by that token.
@@ -121,8 +125,11 @@ impl Problem {
 
     pub fn forbidden_field(field: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        let told = format!("{field}: {detail}");
-        Self { fields: vec![Wrong { field: field.to_owned(), detail }], ..Self::forbidden(told) }
+        let message = format!("{field}: {detail}");
+        Self {
+            fields: vec![FieldError { field: field.to_owned(), detail }],
+            ..Self::forbidden(message)
+        }
     }
 
     /// A rule of the file, which is changed there.
@@ -186,8 +193,8 @@ impl Problem {
     }
 
     /// As the admin API sends it.
-    pub fn told(&self) -> Told<'_> {
-        Told {
+    pub fn to_json(&self) -> ProblemJson<'_> {
+        ProblemJson {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or("Error"),
             status: self.status.as_u16(),
@@ -201,14 +208,14 @@ impl Problem {
 impl From<FormError> for Problem {
     fn from(error: FormError) -> Self {
         let wrong =
-            |it: tollbar_rules::admin::Problem| Wrong { field: it.field, detail: it.message };
+            |it: tollbar_rules::admin::Problem| FieldError { field: it.field, detail: it.message };
         Self::invalid(error.problems.into_iter().map(wrong).collect())
     }
 }
 
 impl From<RuleSetError> for Problem {
     fn from(error: RuleSetError) -> Self {
-        let wrong = |it: tollbar_rules::RuleError| Wrong {
+        let wrong = |it: tollbar_rules::RuleError| FieldError {
             field: it.field.to_owned(),
             detail: format!("rule `{}`: {}", it.name, it.problem),
         };
@@ -239,7 +246,7 @@ impl From<InvalidRequest> for Problem {
 /// The problem as the admin API sends it, as `application/problem+json`.
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut body = serde_json::to_vec(&self.told()).unwrap_or_default();
+        let mut body = serde_json::to_vec(&self.to_json()).unwrap_or_default();
         body.push(b'\n');
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status;

@@ -17,14 +17,14 @@ const DAY_S: i64 = 86_400;
 /// An instant that is written as `2026-11-16T01:30:00.250Z`: milliseconds, rounded up, so that nobody
 /// comes back too early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instant(pub Timestamp);
+pub struct Rfc3339(pub Timestamp);
 
-/// The text of an [`Instant`], on the stack.
+/// The text of an [`Rfc3339`], on the stack.
 #[derive(Debug, Clone, Copy)]
-pub struct Text([u8; 24]);
+pub struct Rfc3339Text([u8; 24]);
 
-impl Instant {
-    pub fn text(self) -> Text {
+impl Rfc3339 {
+    pub fn text(self) -> Rfc3339Text {
         // Instants end in 2255, where jiff's do not, so a year has four digits.
         let millis = self.0.as_micros().div_ceil(1_000).cast_signed();
         let instant = jiff::Timestamp::from_millisecond(millis).unwrap_or_default();
@@ -44,24 +44,24 @@ impl Instant {
                 value /= 10;
             }
         }
-        Text(text)
+        Rfc3339Text(text)
     }
 }
 
-impl Text {
+impl Rfc3339Text {
     pub fn as_str(&self) -> &str {
         // Digits and signs, all of it.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
-impl Serialize for Instant {
+impl Serialize for Rfc3339 {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(self.text().as_str())
     }
 }
 
-impl<'de> Deserialize<'de> for Instant {
+impl<'de> Deserialize<'de> for Rfc3339 {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let wrong = || D::Error::custom(format_args!("`{text}` is not an instant"));
@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for Instant {
     }
 }
 
-impl JsonSchema for Instant {
+impl JsonSchema for Rfc3339 {
     fn inline_schema() -> bool {
         true
     }
@@ -83,16 +83,16 @@ impl JsonSchema for Instant {
     }
 }
 
-/// Writes an instant of a row as an [`Instant`].
+/// Writes an instant of a row as an [`Rfc3339`].
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub fn write<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
-    Instant(*at).serialize(to)
+    Rfc3339(*at).serialize(to)
 }
 
 /// Writes an instant that may be absent.
 #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
 pub fn write_option<S: Serializer>(at: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
-    at.map(Instant).serialize(to)
+    at.map(Rfc3339).serialize(to)
 }
 
 /// A day, by days since 1970-01-01, that is written as `2026-11-16`.
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     fn text(instant: Timestamp) -> String {
-        Instant(instant).text().as_str().to_owned()
+        Rfc3339(instant).text().as_str().to_owned()
     }
 
     #[test]

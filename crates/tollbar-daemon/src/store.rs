@@ -16,10 +16,10 @@ use thiserror::Error;
 use tollbar::SnapshotError;
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError, Tls};
 
-use crate::duration_flag::Span;
+use crate::duration_flag::DurationFlag;
 use crate::files::secret::{self, SecretError};
 use crate::store::counters::Counters;
-use crate::store::snapshot::{SnapshotFlags, told};
+use crate::store::snapshot::{SnapshotFlags, snapshot_error_text};
 use memory::MemoryFlags;
 
 /// Where counters are, and how they are reached.
@@ -34,7 +34,7 @@ pub struct StoreFlags {
         default_value = "memory",
         hide_env_values = true
     )]
-    store: Place,
+    store: StoreAddress,
 
     /// The secret under which clients' keys are hashed in Redis, the same for the whole fleet: 64
     /// hexadecimal digits, such as `openssl rand -hex 32` prints
@@ -66,7 +66,7 @@ pub struct StoreFlags {
 
     /// How long Redis may take for a check, before rules say what to answer without it
     #[arg(long, env = "TOLLBAR_STORE_DEADLINE", value_name = "TIME", default_value = "25ms")]
-    store_deadline: Span,
+    store_deadline: DurationFlag,
 
     #[command(flatten)]
     memory: MemoryFlags,
@@ -77,7 +77,7 @@ pub struct StoreFlags {
 
 /// What is written behind `--store`.
 #[derive(Clone, PartialEq, Eq)]
-enum Place {
+enum StoreAddress {
     Memory,
     Server(String),
     Cluster(Vec<String>),
@@ -89,7 +89,7 @@ enum Place {
     "this is no store: write memory, redis://HOST[:PORT][/DATABASE] (rediss:// for TLS), unix:///PATH, \
      redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/MASTER[/DATABASE]"
 )]
-pub(crate) struct PlaceError;
+pub(crate) struct StoreAddressError;
 
 /// Why there is no store.
 #[derive(Debug, Error)]
@@ -114,7 +114,7 @@ pub enum StoreFlagsError {
     Redis(#[from] RedisStoreError),
     #[error("cannot set up threads: {0}")]
     Runtime(io::Error),
-    #[error("--snapshot: {}: {}", path.display(), told(source))]
+    #[error("--snapshot: {}: {}", path.display(), snapshot_error_text(source))]
     Snapshot { path: PathBuf, source: SnapshotError },
 }
 
@@ -141,7 +141,7 @@ impl StoreFlags {
 
     /// The store in Redis in the making; `None` where counters are in memory.
     fn redis(&self) -> Result<Option<RedisStoreBuilder>, StoreFlagsError> {
-        if self.store == Place::Memory {
+        if self.store == StoreAddress::Memory {
             return Ok(None);
         }
         if self.snapshot.snapshot.is_some() {
@@ -149,13 +149,13 @@ impl StoreFlags {
         }
         let key_names = self.key_names()?;
         let builder = match &self.store {
-            Place::Memory => return Ok(None),
-            Place::Server(url) => RedisStore::builder(url, key_names),
-            Place::Cluster(urls) => {
+            StoreAddress::Memory => return Ok(None),
+            StoreAddress::Server(url) => RedisStore::builder(url, key_names),
+            StoreAddress::Cluster(urls) => {
                 let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
                 RedisStore::cluster_builder(&urls, key_names)
             }
-            Place::Sentinels { urls, master } => {
+            StoreAddress::Sentinels { urls, master } => {
                 let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
                 RedisStore::sentinel_builder(&urls, master, key_names)
             }
@@ -218,16 +218,16 @@ fn is_namespace(name: &str) -> bool {
     (1..=32).contains(&name.len()) && name.chars().all(is_plain)
 }
 
-impl FromStr for Place {
-    type Err = PlaceError;
+impl FromStr for StoreAddress {
+    type Err = StoreAddressError;
 
-    fn from_str(text: &str) -> Result<Self, PlaceError> {
+    fn from_str(text: &str) -> Result<Self, StoreAddressError> {
         if text == "memory" {
             return Ok(Self::Memory);
         }
-        let (scheme, rest) = text.split_once("://").ok_or(PlaceError)?;
+        let (scheme, rest) = text.split_once("://").ok_or(StoreAddressError)?;
         if rest.is_empty() {
-            return Err(PlaceError);
+            return Err(StoreAddressError);
         }
         match scheme {
             "redis" | "rediss" => Ok(Self::Server(text.to_owned())),
@@ -235,38 +235,38 @@ impl FromStr for Place {
             "redis+cluster" => Ok(Self::Cluster(urls("redis", rest, "")?)),
             "rediss+cluster" => Ok(Self::Cluster(urls("rediss", rest, "")?)),
             "redis+sentinel" | "rediss+sentinel" => {
-                let (hosts, master) = rest.split_once('/').ok_or(PlaceError)?;
+                let (hosts, master) = rest.split_once('/').ok_or(StoreAddressError)?;
                 let (master, database) = match master.split_once('/') {
                     Some((master, database)) => (master, format!("/{database}")),
                     None => (master, String::new()),
                 };
                 if master.is_empty() {
-                    return Err(PlaceError);
+                    return Err(StoreAddressError);
                 }
                 let scheme = scheme.trim_end_matches("+sentinel");
                 let urls = urls(scheme, hosts, &database)?;
                 Ok(Self::Sentinels { urls, master: master.to_owned() })
             }
-            _ => Err(PlaceError),
+            _ => Err(StoreAddressError),
         }
     }
 }
 
 /// A URL for each of the hosts, all with the user and the password that stand before the first.
-fn urls(scheme: &str, hosts: &str, database: &str) -> Result<Vec<String>, PlaceError> {
+fn urls(scheme: &str, hosts: &str, database: &str) -> Result<Vec<String>, StoreAddressError> {
     let (user, hosts) = match hosts.rsplit_once('@') {
         Some((user, hosts)) => (format!("{user}@"), hosts),
         None => (String::new(), hosts),
     };
     let hosts = hosts.split(',').map(|host| {
         let is_host = !host.is_empty() && !host.contains('/');
-        is_host.then(|| format!("{scheme}://{user}{host}{database}")).ok_or(PlaceError)
+        is_host.then(|| format!("{scheme}://{user}{host}{database}")).ok_or(StoreAddressError)
     });
     hosts.collect()
 }
 
 /// Without passwords.
-impl fmt::Display for Place {
+impl fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
             (Some((scheme, _)), Some((_, host))) => format!("{scheme}://..@{host}"),
@@ -290,7 +290,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

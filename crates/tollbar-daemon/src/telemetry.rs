@@ -15,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
 pub use denial_log::{DenialFlags, DenialLog};
-pub use traces::{Decided, TraceFlags, Traced, Traces, TracesError};
+pub use traces::{CheckSpan, FinishedCheck, TraceFlags, Traces, TracesError};
 
 /// How much is told, and how.
 #[derive(Debug, Clone, Copy, Args)]

@@ -29,8 +29,8 @@ impl Tokens {
     }
 
     /// Compares with every token, also where one was right already.
-    pub(crate) fn is(&self, shown: &[u8]) -> bool {
-        self.0.load().iter().fold(false, |is_one, token| token.is(shown) | is_one)
+    pub(crate) fn has(&self, shown: &[u8]) -> bool {
+        self.0.load().iter().fold(false, |is_one, token| token.is_equal_to(shown) | is_one)
     }
 
     /// Admits by the tokens of `others` from now on.
@@ -48,7 +48,7 @@ impl Token {
     }
 
     /// Compares all of the token whatever was shown, so that time does not tell how much was right.
-    fn is(&self, shown: &[u8]) -> bool {
+    fn is_equal_to(&self, shown: &[u8]) -> bool {
         let differ = |at: usize| self.0[at] ^ shown.get(at).copied().unwrap_or_default();
         let difference = (0..self.0.len()).fold(0, |sum, at| sum | differ(at));
         std::hint::black_box(difference) == 0 && shown.len() == self.0.len()
@@ -68,10 +68,10 @@ mod tests {
     #[test]
     fn only_a_whole_token_is_one() {
         let tokens = Tokens::parse("# ours\n 0123456789abcdef\r\n\nfedcba9876543210").unwrap();
-        assert!(tokens.is(b"0123456789abcdef"));
-        assert!(tokens.is(b"fedcba9876543210"));
+        assert!(tokens.has(b"0123456789abcdef"));
+        assert!(tokens.has(b"fedcba9876543210"));
         for wrong in ["", "0123456789abcde", "0123456789abcdeg", "0123456789abcdef0", "# ours"] {
-            assert!(!tokens.is(wrong.as_bytes()), "{wrong}");
+            assert!(!tokens.has(wrong.as_bytes()), "{wrong}");
         }
         assert!(!format!("{tokens:?}").contains("0123"));
     }
@@ -80,8 +80,8 @@ mod tests {
     fn what_is_replaced_admits_no_more() {
         let tokens = Tokens::parse("0123456789abcdef").unwrap();
         tokens.replace(&Tokens::parse("fedcba9876543210").unwrap());
-        assert!(!tokens.is(b"0123456789abcdef"));
-        assert!(tokens.is(b"fedcba9876543210"));
+        assert!(!tokens.has(b"0123456789abcdef"));
+        assert!(tokens.has(b"fedcba9876543210"));
     }
 
     #[test]

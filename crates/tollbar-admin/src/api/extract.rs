@@ -27,7 +27,7 @@ use tollbar_daemon::openapi::{
     SchemaOf, refuse, request_schema, schema_of, set_json_body, set_open,
 };
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::protocol::http::Explaining;
+use tollbar_daemon::protocol::http::ExplainRequest;
 
 /// A request whose token has the permission `N`, with none but the parameters `P` in its query.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl<T: RequestBody> OperationInput for JsonBody<T> {
 
 impl OperationInput for ExplainBody {
     fn operation_input(context: &mut GenContext, operation: &mut Operation) {
-        describe_body(context, operation, Explaining::schema, Explaining::EXAMPLE);
+        describe_body(context, operation, ExplainRequest::schema, ExplainRequest::EXAMPLE);
     }
 }
 

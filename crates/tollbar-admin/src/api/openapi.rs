@@ -70,7 +70,7 @@ fn write() -> (OpenApi, String) {
             }
         }
         let components = api.components.get_or_insert_default();
-        let problem = in_context(|it| it.schema.subschema_for::<problem::Told<'_>>());
+        let problem = in_context(|it| it.schema.subschema_for::<problem::ProblemJson<'_>>());
         for (status, description) in ERRORS {
             let content = ("application/problem+json", problem.clone());
             let content = Some(content).filter(|_| status != HEAD_TOO_LARGE);

@@ -99,7 +99,7 @@ response_type! {
 }
 response_type! {
     /// What every rule makes of a request.
-    Explanation(tollbar_daemon::protocol::http::Answer) => |it| it.map(Body::from),
+    Explanation(tollbar_daemon::protocol::http::ApiResponse) => |it| it.map(Body::from),
     200 "It is answered, or done" json_body::<ExplainResponse<'static>>
 }
 response_type! {

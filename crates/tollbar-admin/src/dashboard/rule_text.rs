@@ -4,7 +4,7 @@ use tollbar_rules::admin::{condition_texts, field_texts, from_yaml};
 use tollbar_rules::{FileError, Finding, Rule};
 
 use crate::dashboard::view::untrusted_text::UntrustedText;
-use tollbar_daemon::problem::{Problem, Wrong};
+use tollbar_daemon::problem::{Problem, FieldError};
 
 /// A field that would say, or says, something else.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) fn read(yaml: &str) -> Result<Rule, Problem> {
             let wrong = |Finding { position, field, message, .. }: Finding| {
                 let line = position.line;
                 let separator = if field.is_empty() { "" } else { ", " };
-                Wrong { field: format!("line {line}{separator}{field}"), detail: message }
+                FieldError { field: format!("line {line}{separator}{field}"), detail: message }
             };
             Problem::invalid(findings.into_iter().map(wrong).collect())
         }

@@ -9,7 +9,7 @@ use tollbar_rules::Rule;
 use tollbar_rules::admin::{ExemptionForm, Scope};
 
 use super::RuleId;
-use tollbar_daemon::rfc3339::{self, Instant};
+use tollbar_daemon::rfc3339::{self, Rfc3339};
 
 /// A rule of the database.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +101,7 @@ pub struct AuditRow {
     pub actor: String,
     /// When.
     #[serde(rename = "at", serialize_with = "rfc3339::write")]
-    #[schemars(with = "Instant")]
+    #[schemars(with = "Rfc3339")]
     pub created_at: Timestamp,
 }
 
@@ -124,7 +124,7 @@ pub struct AuditedRule {
     /// Which version.
     pub version: u64,
     /// When it was deleted, if it was.
-    pub(crate) deleted_at: Option<Instant>,
+    pub(crate) deleted_at: Option<Rfc3339>,
     /// What it said.
     #[serde(flatten)]
     pub rule: Rule,
@@ -184,19 +184,19 @@ pub struct TokenRow {
     pub created_by: String,
     /// When.
     #[serde(serialize_with = "rfc3339::write")]
-    #[schemars(with = "Instant")]
+    #[schemars(with = "Rfc3339")]
     pub created_at: Timestamp,
     /// From when on it is worth nothing.
     #[serde(serialize_with = "rfc3339::write_option")]
-    #[schemars(with = "Option<Instant>")]
+    #[schemars(with = "Option<Rfc3339>")]
     pub expires_at: Option<Timestamp>,
     /// When it was used last, to the minute.
     #[serde(serialize_with = "rfc3339::write_option")]
-    #[schemars(with = "Option<Instant>")]
+    #[schemars(with = "Option<Rfc3339>")]
     pub last_used_at: Option<Timestamp>,
     /// When it was revoked, if it was.
     #[serde(serialize_with = "rfc3339::write_option")]
-    #[schemars(with = "Option<Instant>")]
+    #[schemars(with = "Option<Rfc3339>")]
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -230,7 +230,7 @@ pub struct KeyRow {
     pub created_by: String,
     /// When.
     #[serde(serialize_with = "rfc3339::write")]
-    #[schemars(with = "Instant")]
+    #[schemars(with = "Rfc3339")]
     pub created_at: Timestamp,
 }
 
@@ -250,7 +250,7 @@ pub struct KeyRecord {
     pub reason: Option<String>,
     /// Until when; null is for good.
     #[serde(serialize_with = "rfc3339::write_option")]
-    #[schemars(with = "Option<Instant>")]
+    #[schemars(with = "Option<Rfc3339>")]
     pub expires_at: Option<Timestamp>,
 }
 
@@ -351,7 +351,7 @@ pub struct NodeRow {
     pub revision: u64,
     /// When it said so last.
     #[serde(serialize_with = "rfc3339::write")]
-    #[schemars(with = "Instant")]
+    #[schemars(with = "Rfc3339")]
     pub seen_at: Timestamp,
 }
 

@@ -17,7 +17,7 @@ use super::schema::Dialect;
 use super::sql::{Purpose, Sql, SqlRow, SqlValue};
 use super::{RepositoryError, Result};
 use crate::database::schema::{self};
-use tollbar_daemon::background::stand_back;
+use tollbar_daemon::background::lower_priority;
 
 /// How many wait for the thread at most; the next wait for a place.
 const QUEUE_MAX: usize = 256;
@@ -54,7 +54,7 @@ impl Sqlite {
         let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE_MAX);
         let path = path.to_owned();
         let serve = move || {
-            stand_back();
+            lower_priority();
             let mut opened = None;
             while let Some(job) = queue.blocking_recv() {
                 let connection = match &mut opened {

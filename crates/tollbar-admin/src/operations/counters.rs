@@ -9,7 +9,7 @@ use tracing::info;
 use super::Admin;
 use crate::operations::auth::access::{Actor, Permission};
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::rfc3339::Instant;
+use tollbar_daemon::rfc3339::Rfc3339;
 use tollbar_daemon::store::ahead_of_clock::AheadOfClock;
 
 const SECONDS_DEFAULT: u64 = 600;
@@ -30,7 +30,7 @@ pub(crate) struct ClearAheadForm {
 #[schemars(rename = "ClearingAhead")]
 pub(crate) struct ClearAheadStatus {
     /// Until when each is cleared whose client is denied; null where none is.
-    clearing_until: Option<Instant>,
+    clearing_until: Option<Rfc3339>,
     /// How many were cleared since the daemon started.
     cleared: u64,
     /// How many could not be, because the store did not answer.

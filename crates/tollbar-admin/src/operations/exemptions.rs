@@ -10,7 +10,7 @@ use crate::database::{ExemptionRow, Page, PageRequest};
 use crate::operations::auth::access::{Actor, Permission, Reach};
 use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::rfc3339::Instant;
+use tollbar_daemon::rfc3339::Rfc3339;
 
 /// An exemption to be made.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -40,10 +40,10 @@ pub(crate) struct Exemption {
     pub(crate) subject_type: &'static str,
     pub(crate) subject_value: String,
     pub(crate) reason: Option<String>,
-    pub(crate) expires_at: Option<Instant>,
+    pub(crate) expires_at: Option<Rfc3339>,
     /// Who made it.
     pub(crate) created_by: String,
-    pub(crate) created_at: Instant,
+    pub(crate) created_at: Rfc3339,
 }
 
 /// A page of all there are.
@@ -121,9 +121,9 @@ impl From<ExemptionRow> for Exemption {
             subject_type: row.form.subject_type.name(),
             subject_value: row.form.subject_value,
             reason: row.form.reason,
-            expires_at: row.form.expires_at.map(Instant),
+            expires_at: row.form.expires_at.map(Rfc3339),
             created_by: row.created_by,
-            created_at: Instant(row.created_at),
+            created_at: Rfc3339(row.created_at),
         }
     }
 }

@@ -15,7 +15,7 @@ use super::{Admin, instant, sub_limit};
 use crate::database::{PageRequest, RuleId, UsageFilter};
 use crate::operations::auth::access::Reach;
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::rfc3339::Instant;
+use tollbar_daemon::rfc3339::Rfc3339;
 
 /// Keys of each source that are looked at.
 const KEYS_MAX: usize = 500;
@@ -95,7 +95,7 @@ pub(crate) struct NewDenial {
     pub(crate) limit_text: String,
     limit: u64,
     remaining: u64,
-    pub(crate) reset_at: Instant,
+    pub(crate) reset_at: Rfc3339,
 }
 
 impl Proposal {
@@ -197,7 +197,7 @@ impl Proposal {
                     limit_text: it.text,
                     limit: it.limit,
                     remaining: it.remaining,
-                    reset_at: Instant(it.reset_at),
+                    reset_at: Rfc3339(it.reset_at),
                 }
             }));
         }

@@ -11,7 +11,7 @@ use tollbar_rules::admin::{FormError, from_json};
 
 use crate::database::RuleRow;
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::rfc3339::Instant;
+use tollbar_daemon::rfc3339::Rfc3339;
 
 /// A rule as the daemon sends it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,8 +22,8 @@ pub struct RuleJson {
     pub(crate) source: Source,
     /// The version of a rule of the database: its `ETag`.
     pub version: Option<u64>,
-    pub(crate) created_at: Option<Instant>,
-    pub(crate) updated_at: Option<Instant>,
+    pub(crate) created_at: Option<Rfc3339>,
+    pub(crate) updated_at: Option<Rfc3339>,
     #[serde(flatten)]
     pub rule: Rule,
 }
@@ -54,8 +54,8 @@ impl RuleJson {
     pub(crate) fn of_row(row: &RuleRow) -> Self {
         Self {
             version: Some(row.version),
-            created_at: Some(Instant(row.created_at)),
-            updated_at: Some(Instant(row.updated_at)),
+            created_at: Some(Rfc3339(row.created_at)),
+            updated_at: Some(Rfc3339(row.updated_at)),
             ..Self::of_rule(&row.rule, Some(row.id.to_string()))
         }
     }

@@ -12,7 +12,7 @@ use crate::database::{Page, PageRequest, UsageFilter};
 use crate::operations::auth::access::{Actor, Permission, Reach};
 use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::rfc3339::Instant;
+use tollbar_daemon::rfc3339::Rfc3339;
 use tollbar_daemon::usage::UsageRow;
 
 /// Rules of which one answer tells.
@@ -51,7 +51,7 @@ pub(crate) struct LimitUsage {
     /// The largest cost that would pass now.
     pub(crate) remaining: u64,
     /// The window's end; for a bucket, when it is full again.
-    pub(crate) reset_at: Instant,
+    pub(crate) reset_at: Rfc3339,
     /// The window, rounded up; 0 for permits, which have none.
     pub(crate) window_seconds: u64,
 }
@@ -220,7 +220,7 @@ impl LimitUsage {
             limit_text: usage.text,
             limit: usage.limit,
             remaining: usage.remaining,
-            reset_at: Instant(usage.reset_at),
+            reset_at: Rfc3339(usage.reset_at),
             window_seconds: usage.window.as_millis().div_ceil(1_000) as u64,
         }
     }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::ExitStatus;
 use super::client::{ApiError, ApiRequest, Client};
 use super::table::cell;
-use tollbar_daemon::duration_flag::Span;
-use tollbar_daemon::store::ahead_of_clock::rough;
+use tollbar_daemon::duration_flag::DurationFlag;
+use tollbar_daemon::store::ahead_of_clock::format_roughly;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CountersCommand {
@@ -18,7 +18,7 @@ pub(crate) enum CountersCommand {
     ClearAhead {
         /// For how long
         #[arg(long = "for", value_name = "TIME", default_value = "10min")]
-        time: Span,
+        time: DurationFlag,
     },
 }
 
@@ -42,7 +42,7 @@ fn text(response: &Value) -> String {
         None => "0 denied".to_owned(),
         Some(denials) => {
             let by = Duration::from_secs(ahead["aheadSeconds"].as_u64().unwrap_or_default());
-            let (rule, by) = (cell(&ahead["rule"]), rough(by));
+            let (rule, by) = (cell(&ahead["rule"]), format_roughly(by));
             format!("{denials} denied (the last by rule `{rule}`, {by} ahead)")
         }
     };

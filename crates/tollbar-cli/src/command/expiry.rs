@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use tollbar::{Clock, SystemClock, Timestamp, parse_duration};
 
-use tollbar_daemon::rfc3339::{Date, Instant};
+use tollbar_daemon::rfc3339::{Date, Rfc3339};
 
 /// An instant, as the admin interface takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Expiry {
             return Some(Self(text.to_owned()));
         }
         let end = now.after(parse_duration(text).ok()?);
-        Some(Self(Instant(end).text().as_str().to_owned()))
+        Some(Self(Rfc3339(end).text().as_str().to_owned()))
     }
 }
 

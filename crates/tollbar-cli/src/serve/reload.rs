@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 use crate::config::{Config, ConfigError};
 use tollbar_admin::database::LiveRules;
 use tollbar_daemon::daemon::Daemon;
-use tollbar_daemon::metrics::Reloaded;
+use tollbar_daemon::metrics::ReloadKind;
 use tollbar_daemon::net::tls::Tls;
 use tollbar_daemon::protocol::envoy::EnvoyLimits;
 use tollbar_daemon::protocol::forward_auth::Trust;
@@ -49,7 +49,7 @@ impl Reloader {
         self.put_in_force(self.config.read_rules(), true);
         let metrics = &self.daemon.metrics;
         if let (Some(tokens), read) = (&self.tokens, self.config.read_tokens()) {
-            metrics.reloaded(Reloaded::Tokens, read.is_ok());
+            metrics.count_reload(ReloadKind::Tokens, read.is_ok());
             match read {
                 Ok(Some(read)) => {
                     tokens.replace(&read);
@@ -71,7 +71,7 @@ impl Reloader {
         self.envoy.reload();
         let reloaded = tls.map(Tls::reload);
         if let Some(reloaded) = &reloaded {
-            metrics.reloaded(Reloaded::Certificates, reloaded.is_ok());
+            metrics.count_reload(ReloadKind::Certificates, reloaded.is_ok());
         }
         match reloaded {
             Some(Err(error)) => error!(%error, "the certificates stay as they were"),
@@ -106,7 +106,7 @@ impl Reloader {
                 let diff = self.live.put_file(file.rules);
                 metrics.rules_loaded(self.daemon.now());
                 if was_asked || !diff.is_empty() {
-                    metrics.reloaded(Reloaded::Rules, true);
+                    metrics.count_reload(ReloadKind::Rules, true);
                     warn_of(&warnings);
                     self.config.warn_of_permits(&engine.rules());
                     let [added, removed] = [diff.added.len(), diff.removed.len()];
@@ -115,7 +115,7 @@ impl Reloader {
                 }
             }
             Err(error) => {
-                metrics.reloaded(Reloaded::Rules, false);
+                metrics.count_reload(ReloadKind::Rules, false);
                 error!(%error, "the rules stay as they were");
             }
         }

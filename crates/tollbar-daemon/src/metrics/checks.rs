@@ -2,11 +2,11 @@
 
 use tollbar_rules::{CheckOutcome, Verdict};
 
-use super::sharded_counters::Lines;
+use super::sharded_counters::ShardedCounters;
 
-/// What a check came over.
+/// The protocol that a check came over, as metrics, logs and traces name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wire {
+pub enum ProtocolName {
     #[default]
     Http,
     ForwardAuth,
@@ -16,20 +16,20 @@ pub enum Wire {
     Proxy,
 }
 
-/// What checks came to. Each is one of these.
+/// How many checks had each outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Outcomes {
+pub(crate) struct OutcomeCounts {
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
     /// Allowed, where a rule in shadow mode or a candidate would have denied.
     pub(crate) shadow_denied: u64,
     /// The store could not answer, and the rules' failure policies let it pass.
     pub(crate) degraded_allowed: u64,
-    /// The same, and they did not.
+    /// The store could not answer, and the rules' failure policies did not let it pass.
     pub(crate) degraded_denied: u64,
 }
 
-/// What one check came to.
+/// The outcome of a check, as metrics, logs and traces name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Allow,
@@ -39,11 +39,11 @@ pub enum Outcome {
     DegradedDeny,
 }
 
-/// Checks, by wire and outcome.
+/// Counts checks by protocol and outcome.
 #[derive(Debug, Default)]
-pub(super) struct Wires([Lines<{ Outcome::ALL.len() }>; Wire::ALL.len()]);
+pub(super) struct CheckCounts([ShardedCounters<{ Outcome::ALL.len() }>; ProtocolName::ALL.len()]);
 
-impl Wire {
+impl ProtocolName {
     pub(crate) const ALL: [Self; 6] =
         [Self::Http, Self::ForwardAuth, Self::Grpc, Self::Envoy, Self::Resp, Self::Proxy];
 
@@ -86,23 +86,26 @@ impl Outcome {
     }
 }
 
-impl Wires {
-    pub(super) fn count(&self, wire: Wire, outcome: Outcome) {
-        self.0[wire as usize].add(outcome as usize, 1);
+impl CheckCounts {
+    pub(super) fn count(&self, protocol: ProtocolName, outcome: Outcome) {
+        self.0[protocol as usize].add(outcome as usize, 1);
     }
 
-    pub(super) fn of(&self, wire: Wire) -> Outcomes {
+    pub(super) fn of(&self, protocol: ProtocolName) -> OutcomeCounts {
         let [allowed, denied, shadow_denied, degraded_allowed, degraded_denied] =
-            self.0[wire as usize].read();
-        Outcomes { allowed, denied, shadow_denied, degraded_allowed, degraded_denied }
+            self.0[protocol as usize].read();
+        OutcomeCounts { allowed, denied, shadow_denied, degraded_allowed, degraded_denied }
     }
 
-    pub(super) fn total(&self) -> Outcomes {
-        Wire::ALL.iter().map(|wire| self.of(*wire)).fold(Outcomes::default(), Outcomes::plus)
+    pub(super) fn total(&self) -> OutcomeCounts {
+        ProtocolName::ALL
+            .iter()
+            .map(|protocol| self.of(*protocol))
+            .fold(OutcomeCounts::default(), OutcomeCounts::plus)
     }
 }
 
-impl Outcomes {
+impl OutcomeCounts {
     pub(crate) fn get(&self, outcome: Outcome) -> u64 {
         match outcome {
             Outcome::Allow => self.allowed,

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The connections of all listeners.
 #[derive(Debug, Default)]
-pub(super) struct Connections(Mutex<Vec<Arc<Port>>>);
+pub(super) struct Connections(Mutex<Vec<Arc<ListenerConnections>>>);
 
-/// Those of one listener.
+/// The connections of one listener.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct ListenerConnections {
     pub(super) listener: &'static str,
     accepted: AtomicU64,
     ended: AtomicU64,
@@ -17,30 +17,30 @@ pub(crate) struct Port {
 
 /// A connection, counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Open(Arc<Port>);
+pub(crate) struct OpenConnection(Arc<ListenerConnections>);
 
 impl Connections {
-    /// A listener's, from now on.
-    pub(super) fn port(&self, listener: &'static str) -> Arc<Port> {
-        let mut ports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = ports.iter().find(|it| it.listener == listener);
+    /// Returns the counters of a listener, which are made at the first call.
+    pub(super) fn listener(&self, listener: &'static str) -> Arc<ListenerConnections> {
+        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = listeners.iter().find(|known| known.listener == listener);
         known.cloned().unwrap_or_else(|| {
             let (accepted, ended) = (AtomicU64::new(0), AtomicU64::new(0));
-            let port = Arc::new(Port { listener, accepted, ended });
-            ports.push(Arc::clone(&port));
-            port
+            let new = Arc::new(ListenerConnections { listener, accepted, ended });
+            listeners.push(Arc::clone(&new));
+            new
         })
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<Port>> {
+    pub(super) fn all(&self) -> Vec<Arc<ListenerConnections>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Port {
-    pub(crate) fn open(self: &Arc<Self>) -> Open {
+impl ListenerConnections {
+    pub(crate) fn open(self: &Arc<Self>) -> OpenConnection {
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        Open(Arc::clone(self))
+        OpenConnection(Arc::clone(self))
     }
 
     pub(super) fn accepted(&self) -> u64 {
@@ -54,7 +54,7 @@ impl Port {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.ended.fetch_add(1, Ordering::Release);
     }

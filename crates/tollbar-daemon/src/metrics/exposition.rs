@@ -3,7 +3,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::histogram::{Exemplar, Names};
+use super::histogram::{Exemplar, ExemplarId};
 
 /// How metrics are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) enum TextFormat {
 
 /// What a metric is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricType {
     Counter,
     Gauge,
     Histogram,
@@ -25,7 +25,7 @@ pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// Metrics, as they are written.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(super) struct Exposition {
     format: TextFormat,
     out: String,
     /// The metric whose samples follow.
@@ -61,7 +61,7 @@ impl TextFormat {
     }
 }
 
-impl Text {
+impl Exposition {
     pub(super) fn new(format: TextFormat) -> Self {
         Self { format, out: String::with_capacity(16 * 1024), name: "" }
     }
@@ -71,16 +71,16 @@ impl Text {
     }
 
     /// Begins a metric. The name of a counter is without the `_total` of its samples.
-    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
+    pub(super) fn family(&mut self, name: &'static str, kind: MetricType, help: &str) {
         self.name = name;
         let suffix = match (kind, self.format) {
-            (Kind::Counter, TextFormat::Prometheus) => "_total",
+            (MetricType::Counter, TextFormat::Prometheus) => "_total",
             _ => "",
         };
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricType::Counter => "counter",
+            MetricType::Gauge => "gauge",
+            MetricType::Histogram => "histogram",
         };
         let _ = writeln!(self.out, "# HELP {name}{suffix} {help}");
         let _ = writeln!(self.out, "# TYPE {name}{suffix} {kind}");
@@ -164,9 +164,9 @@ impl Text {
         let Some(exemplar) = exemplar.filter(|_| self.is_open_metrics()) else {
             return;
         };
-        let (name, id) = match exemplar.names {
-            Names::Decision(id) => ("decision_id", id),
-            Names::Trace(id) => ("trace_id", id),
+        let (name, id) = match exemplar.id {
+            ExemplarId::Decision(id) => ("decision_id", id),
+            ExemplarId::Trace(id) => ("trace_id", id),
         };
         let at = seconds(u128::from(exemplar.at.as_micros()) * 1_000);
         let _ = write!(self.out, " # {{{name}=\"{id:032x}\"}} {value} {at}");
@@ -233,13 +233,12 @@ mod tests {
     #[test]
     fn each_format_has_its_own_names_exemplars_and_end() {
         let write = |format| {
-            let mut text = Text::new(format);
-            text.family("x", Kind::Counter, "Things");
-            let names = Names::Decision(0xabc);
-            let exemplar =
-                Exemplar { names, took_ns: 1_500, at: Timestamp::from_micros(2_500_000) };
+            let mut text = Exposition::new(format);
+            text.family("x", MetricType::Counter, "Things");
+            let id = ExemplarId::Decision(0xabc);
+            let exemplar = Exemplar { id, took_ns: 1_500, at: Timestamp::from_micros(2_500_000) };
             text.counter_with(&[("rule", "a\"\\\n<b>")], 7, Some(exemplar));
-            text.family("y_seconds", Kind::Histogram, "Times");
+            text.family("y_seconds", MetricType::Histogram, "Times");
             let shown = |class| (class == 1).then_some(exemplar);
             text.histogram([1_000, 2_000], &[1, 2, 3], 4_500, shown);
             text.finish()

@@ -41,7 +41,7 @@ pub(super) struct Histogram {
 
 /// What was counted so far.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counted {
+pub(super) struct HistogramSnapshot {
     pub(super) counts: [u64; CLASSES],
     pub(super) ns_sum: u64,
 }
@@ -49,37 +49,42 @@ pub(super) struct Counted {
 /// A case that can be looked at. It names a decision or a trace, never a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exemplar {
-    pub(super) names: Names,
+    pub(super) id: ExemplarId,
     pub(super) took_ns: u64,
     pub(super) at: Timestamp,
 }
 
 /// Which case it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Names {
+pub(crate) enum ExemplarId {
     Decision(u128),
     Trace(u128),
 }
 
 impl Histogram {
-    pub(super) fn record(&self, took: Duration, names: Names, now: impl FnOnce() -> Timestamp) {
+    pub(super) fn record(&self, took: Duration, id: ExemplarId, now: impl FnOnce() -> Timestamp) {
         let took_ns = nanos(took);
         self.counts[class_of(took_ns)].fetch_add(1, Ordering::Relaxed);
         self.ns_sum.fetch_add(took_ns, Ordering::Relaxed);
-        self.show(took, names, now);
+        self.set_exemplar(took, id, now);
     }
 
     /// Makes a case the one that is shown of its class. Where somebody else does at this moment, theirs
     /// is as good.
-    pub(super) fn show(&self, took: Duration, names: Names, now: impl FnOnce() -> Timestamp) {
+    pub(super) fn set_exemplar(
+        &self,
+        took: Duration,
+        id: ExemplarId,
+        now: impl FnOnce() -> Timestamp,
+    ) {
         let took_ns = nanos(took);
         if let Ok(mut shown) = self.exemplars[class_of(took_ns)].try_lock() {
-            *shown = Some(Exemplar { names, took_ns, at: now() });
+            *shown = Some(Exemplar { id, took_ns, at: now() });
         }
     }
 
-    pub(super) fn read(&self) -> Counted {
-        Counted {
+    pub(super) fn read(&self) -> HistogramSnapshot {
+        HistogramSnapshot {
             counts: self.counts.each_ref().map(|it| it.load(Ordering::Relaxed)),
             ns_sum: self.ns_sum.load(Ordering::Relaxed),
         }
@@ -90,7 +95,7 @@ impl Histogram {
     }
 }
 
-impl Counted {
+impl HistogramSnapshot {
     #[allow(dead_code, reason = "the dashboard is its reader")]
     /// The time that so many of a hundred took at most: the upper end of their class.
     pub(super) fn percentile_us(&self, percent: u64) -> Option<u64> {
@@ -130,14 +135,14 @@ mod tests {
         let histogram = Histogram::default();
         for ns in [0, 1_000, 1_001, 250_000_000, 250_000_001] {
             let took = Duration::from_nanos(ns);
-            histogram.record(took, Names::Decision(u128::from(ns)), || Timestamp::ZERO);
+            histogram.record(took, ExemplarId::Decision(u128::from(ns)), || Timestamp::ZERO);
         }
         let counted = histogram.read();
         assert_eq!((counted.counts[0], counted.counts[1]), (2, 1));
         assert_eq!((counted.counts[16], counted.counts[17]), (1, 1));
         assert_eq!(counted.ns_sum, 500_002_002);
-        let shown = histogram.exemplar(0).map(|it| it.names);
-        assert_eq!(shown, Some(Names::Decision(1_000)), "the latest of its class");
+        let shown = histogram.exemplar(0).map(|it| it.id);
+        assert_eq!(shown, Some(ExemplarId::Decision(1_000)), "the latest of its class");
         assert_eq!(histogram.exemplar(5), None);
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tollbar::Timestamp;
 use tollbar_rules::{Counts, Tallies, TallyId};
 
-use super::checks::Outcomes;
+use super::checks::OutcomeCounts;
 
 pub const SECONDS_MAX: usize = 15 * 60;
 pub const MINUTES_MAX: usize = 24 * 60;
@@ -21,7 +21,7 @@ const RULES_MAX: usize = 64;
 const IDLE_SECONDS: u64 = SECONDS_MAX as u64;
 
 /// Changes of the rules that are remembered.
-const MARKS_MAX: usize = 256;
+const RULES_CHANGES_MAX: usize = 256;
 
 /// What was decided in a second or a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,7 +35,7 @@ pub struct Point {
 
 /// Points that follow each other, the oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Series {
+pub struct HistorySeries {
     pub start: Timestamp,
     pub step_s: u32,
     pub points: Vec<Point>,
@@ -43,7 +43,7 @@ pub struct Series {
 
 /// When the rules changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct RulesChange {
     pub at: Timestamp,
     pub rules_version: u64,
 }
@@ -53,30 +53,30 @@ pub struct Mark {
 pub struct History {
     /// The second that the newest point is of, since 1970.
     second: Option<u64>,
-    total: Line,
-    rules: Vec<Ruled>,
+    total: PointRings,
+    rules: Vec<RuleHistory>,
     /// What every rule had counted at the last tick, in their order then.
-    counted: Vec<(TallyId, Sums)>,
+    sums: Vec<(TallyId, Sums)>,
     /// Held, so that an id means one rule.
     last: Option<Tallies>,
-    total_counted: Outcomes,
-    marks: VecDeque<Mark>,
+    total_counted: OutcomeCounts,
+    rules_changes: VecDeque<RulesChange>,
     rules_version: u64,
 }
 
-/// Both rings of one line of a chart.
+/// The points of one line of a chart: a ring of seconds and one of minutes.
 #[derive(Debug, Default)]
-struct Line {
+struct PointRings {
     seconds: VecDeque<Point>,
     minutes: VecDeque<Point>,
 }
 
 /// A rule with a history.
 #[derive(Debug)]
-struct Ruled {
+struct RuleHistory {
     id: TallyId,
     name: Arc<str>,
-    line: Line,
+    rings: PointRings,
     active_second: u64,
 }
 
@@ -92,52 +92,56 @@ struct Sums {
 
 impl History {
     /// Adds what was decided since the last time to the second that `now` is in. Called once a second.
-    pub(super) fn tick(&mut self, now: Timestamp, total: Outcomes, tallies: &Tallies) {
+    pub(super) fn tick(&mut self, now: Timestamp, total: OutcomeCounts, tallies: &Tallies) {
         let second = now.as_micros() / 1_000_000;
         // A clock that goes back adds to the newest second.
         let second = self.second.map_or(second, |newest| newest.max(second));
         let steps = self.second.map_or(0, |newest| second - newest);
         let minutes = self.second.map_or(0, |newest| second / 60 - newest / 60);
-        for line in self.rules.iter_mut().map(|it| &mut it.line).chain([&mut self.total]) {
-            line.advance(steps, minutes);
+        for rings in self.rules.iter_mut().map(|it| &mut it.rings).chain([&mut self.total]) {
+            rings.advance(steps, minutes);
         }
         self.second = Some(second);
-        let before = Before::new(std::mem::take(&mut self.counted));
-        let mut counted = Vec::with_capacity(before.counted.len());
+        let before = PreviousSums::new(std::mem::take(&mut self.sums));
+        let mut all_sums = Vec::with_capacity(before.sums.len());
         let mut near_limit = 0;
         for (id, name, sums) in by_rule(tallies) {
-            let since = sums.since(before.of(counted.len(), id));
-            counted.push((id, sums));
+            let since = sums.since(before.of(all_sums.len(), id));
+            all_sums.push((id, sums));
             near_limit += u64::from(since.near_limit);
             if since != Point::default() {
                 self.record(id, name, since, second);
             }
         }
         if self.rules_version != tallies.rules_version() {
-            let there: HashSet<TallyId> = counted.iter().map(|(id, _)| *id).collect();
+            let there: HashSet<TallyId> = all_sums.iter().map(|(id, _)| *id).collect();
             self.rules.retain(|it| there.contains(&it.id));
         }
-        (self.counted, self.last) = (counted, Some(tallies.clone()));
+        (self.sums, self.last) = (all_sums, Some(tallies.clone()));
         let since = Sums { near_limit, ..Sums::of_checks(total) };
         let before = Sums::of_checks(self.total_counted);
         self.total.add(since.since(before));
         self.total_counted = total;
-        self.mark(now, tallies.rules_version());
+        self.note_rules_version(now, tallies.rules_version());
     }
 
     fn record(&mut self, id: TallyId, name: &Arc<str>, since: Point, second: u64) {
-        let place = self.rules.iter().position(|it| it.id == id);
-        let place = place.or_else(|| self.place(id, name, second));
-        if let Some(ruled) = place.map(|at| &mut self.rules[at]) {
-            ruled.line.add(since);
-            (ruled.active_second, ruled.name) = (second, Arc::clone(name));
+        let slot = self.rules.iter().position(|it| it.id == id);
+        let slot = slot.or_else(|| self.slot_for(id, name, second));
+        if let Some(rule) = slot.map(|at| &mut self.rules[at]) {
+            rule.rings.add(since);
+            (rule.active_second, rule.name) = (second, Arc::clone(name));
         }
     }
 
-    /// A place for a rule that has none: a new one, or that of the one that was active longest ago.
-    fn place(&mut self, id: TallyId, name: &Arc<str>, second: u64) -> Option<usize> {
-        let new =
-            Ruled { id, name: Arc::clone(name), line: self.total.silent(), active_second: second };
+    /// Returns a slot for a rule that has none: a new one, or that of the one that was active longest ago.
+    fn slot_for(&mut self, id: TallyId, name: &Arc<str>, second: u64) -> Option<usize> {
+        let new = RuleHistory {
+            id,
+            name: Arc::clone(name),
+            rings: self.total.silent(),
+            active_second: second,
+        };
         if self.rules.len() < RULES_MAX {
             self.rules.push(new);
             return Some(self.rules.len() - 1);
@@ -150,27 +154,27 @@ impl History {
         })
     }
 
-    fn mark(&mut self, at: Timestamp, rules_version: u64) {
+    fn note_rules_version(&mut self, at: Timestamp, rules_version: u64) {
         // The first version is no change.
         if self.rules_version != 0 && self.rules_version != rules_version {
-            if self.marks.len() == MARKS_MAX {
-                self.marks.pop_front();
+            if self.rules_changes.len() == RULES_CHANGES_MAX {
+                self.rules_changes.pop_front();
             }
-            self.marks.push_back(Mark { at, rules_version });
+            self.rules_changes.push_back(RulesChange { at, rules_version });
         }
         self.rules_version = rules_version;
     }
 
     /// The last `count` seconds of everything, or of the rule of that name; `None` where it has no history.
-    pub fn seconds(&self, of: Option<&str>, count: usize) -> Option<Series> {
-        let (line, second) = (self.line(of)?, self.second?);
-        Some(last(&line.seconds, count, second, 1))
+    pub fn seconds(&self, of: Option<&str>, count: usize) -> Option<HistorySeries> {
+        let (rings, second) = (self.rings(of)?, self.second?);
+        Some(last(&rings.seconds, count, second, 1))
     }
 
     /// The same of minutes, the newest of which is not over.
-    pub fn minutes(&self, of: Option<&str>, count: usize) -> Option<Series> {
-        let (line, second) = (self.line(of)?, self.second?);
-        Some(last(&line.minutes, count, second / 60, 60))
+    pub fn minutes(&self, of: Option<&str>, count: usize) -> Option<HistorySeries> {
+        let (rings, second) = (self.rings(of)?, self.second?);
+        Some(last(&rings.minutes, count, second / 60, 60))
     }
 
     /// The rules that have a history.
@@ -179,14 +183,14 @@ impl History {
     }
 
     /// When the rules changed, the oldest first.
-    pub fn marks(&self) -> impl Iterator<Item = Mark> {
-        self.marks.iter().copied()
+    pub fn rules_changes(&self) -> impl Iterator<Item = RulesChange> {
+        self.rules_changes.iter().copied()
     }
 
-    fn line(&self, of: Option<&str>) -> Option<&Line> {
+    fn rings(&self, of: Option<&str>) -> Option<&PointRings> {
         match of {
             None => Some(&self.total),
-            Some(name) => self.rules.iter().find(|it| *it.name == *name).map(|it| &it.line),
+            Some(name) => self.rules.iter().find(|it| *it.name == *name).map(|it| &it.rings),
         }
     }
 }
@@ -206,39 +210,39 @@ fn by_rule(tallies: &Tallies) -> impl Iterator<Item = (TallyId, &Arc<str>, Sums)
 }
 
 /// What rules had counted before. Most are where they were.
-struct Before {
-    counted: Vec<(TallyId, Sums)>,
+struct PreviousSums {
+    sums: Vec<(TallyId, Sums)>,
     by_id: OnceCell<HashMap<TallyId, Sums>>,
 }
 
-impl Before {
-    fn new(counted: Vec<(TallyId, Sums)>) -> Self {
-        Self { counted, by_id: OnceCell::new() }
+impl PreviousSums {
+    fn new(sums: Vec<(TallyId, Sums)>) -> Self {
+        Self { sums, by_id: OnceCell::new() }
     }
 
     /// Nothing where the rule is new.
     fn of(&self, at: usize, id: TallyId) -> Sums {
-        match self.counted.get(at) {
+        match self.sums.get(at) {
             Some((known, sums)) if *known == id => *sums,
             _ => {
-                let by_id = self.by_id.get_or_init(|| self.counted.iter().copied().collect());
+                let by_id = self.by_id.get_or_init(|| self.sums.iter().copied().collect());
                 by_id.get(&id).copied().unwrap_or_default()
             }
         }
     }
 }
 
-fn last(points: &VecDeque<Point>, count: usize, newest: u64, step_s: u32) -> Series {
+fn last(points: &VecDeque<Point>, count: usize, newest: u64, step_s: u32) -> HistorySeries {
     let count = count.min(points.len());
     let first = newest.saturating_sub(count.saturating_sub(1) as u64);
-    Series {
+    HistorySeries {
         start: Timestamp::from_micros(first.saturating_mul(u64::from(step_s) * 1_000_000)),
         step_s,
         points: points.iter().skip(points.len() - count).copied().collect(),
     }
 }
 
-impl Line {
+impl PointRings {
     /// One as long as this, in which nothing was decided.
     fn silent(&self) -> Self {
         let silence = |points: &VecDeque<Point>| vec![Point::default(); points.len()].into();
@@ -281,7 +285,7 @@ impl Sums {
         self.near_limit += counts.near_limit;
     }
 
-    fn of_checks(total: Outcomes) -> Self {
+    fn of_checks(total: OutcomeCounts) -> Self {
         Self {
             allowed: total.allowed,
             denied: total.denied,

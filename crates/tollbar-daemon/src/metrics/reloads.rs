@@ -6,7 +6,7 @@ use tollbar::Timestamp;
 
 /// What is read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reloaded {
+pub enum ReloadKind {
     Rules,
     Tokens,
     Certificates,
@@ -15,13 +15,13 @@ pub enum Reloaded {
 /// Reloads, by what was read.
 #[derive(Debug, Default)]
 pub(super) struct Reloads {
-    succeeded: [AtomicU64; Reloaded::ALL.len()],
-    failed: [AtomicU64; Reloaded::ALL.len()],
+    succeeded: [AtomicU64; ReloadKind::ALL.len()],
+    failed: [AtomicU64; ReloadKind::ALL.len()],
     /// When rules were put in force last, in microseconds; 0 is never.
     rules_at_us: AtomicU64,
 }
 
-impl Reloaded {
+impl ReloadKind {
     pub(super) const ALL: [Self; 3] = [Self::Rules, Self::Tokens, Self::Certificates];
 
     pub(super) fn name(self) -> &'static str {
@@ -34,9 +34,9 @@ impl Reloaded {
 }
 
 impl Reloads {
-    pub(super) fn count(&self, what: Reloaded, is_good: bool) {
+    pub(super) fn count(&self, kind: ReloadKind, is_good: bool) {
         let counters = if is_good { &self.succeeded } else { &self.failed };
-        counters[what as usize].fetch_add(1, Ordering::Relaxed);
+        counters[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn rules_loaded(&self, at: Timestamp) {
@@ -49,8 +49,8 @@ impl Reloads {
     }
 
     /// How often it succeeded, and failed.
-    pub(super) fn of(&self, what: Reloaded) -> (u64, u64) {
-        let read = |counters: &[AtomicU64]| counters[what as usize].load(Ordering::Relaxed);
+    pub(super) fn of(&self, kind: ReloadKind) -> (u64, u64) {
+        let read = |counters: &[AtomicU64]| counters[kind as usize].load(Ordering::Relaxed);
         (read(&self.succeeded), read(&self.failed))
     }
 }

@@ -17,9 +17,9 @@ pub(super) const OTHER: &str = "(other)";
 
 /// Remembers who has series of their own.
 #[derive(Debug, Default)]
-pub(crate) struct Series {
+pub(crate) struct RuleSeries {
     /// By the rules' identities.
-    known: HashMap<Arc<str>, Vec<Known>>,
+    known: HashMap<Arc<str>, Vec<TierSeries>>,
     own_count: usize,
     /// What there was at the last look.
     last: Option<Tallies>,
@@ -30,16 +30,16 @@ pub(crate) struct Series {
 }
 
 #[derive(Debug)]
-struct Known {
+struct TierSeries {
     tier: Option<Box<str>>,
     has_own: bool,
 }
 
 /// What is to be written.
 #[derive(Debug, Default)]
-pub(super) struct Collected {
+pub(super) struct RuleSamples {
     /// Those that have series of their own.
-    pub(super) rows: Vec<Row>,
+    pub(super) own: Vec<RuleSample>,
     /// The others together, once there has been one.
     pub(super) others: Option<Counts>,
     /// All, those that are gone as well.
@@ -50,48 +50,48 @@ pub(super) struct Collected {
 
 /// One rule, or one tier of it.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct RuleSample {
     pub(super) rule: Arc<str>,
     pub(super) tier: Option<Box<str>>,
     pub(super) counts: Counts,
-    pub(super) pace: Option<Pace>,
+    pub(super) rate: Option<SustainedRate>,
     /// Whether everybody is counted together.
     pub(super) is_for_all: bool,
 }
 
 /// What a limit admits in the long run: no more than `burst + per_window x T / window` in any time `T`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(super) struct SustainedRate {
     pub(super) per_window: u64,
     pub(super) window_us: u64,
     pub(super) burst: u64,
 }
 
-impl Series {
-    pub(super) fn collect(&mut self, tallies: &Tallies) -> Collected {
-        let mut collected = Collected {
+impl RuleSeries {
+    pub(super) fn collect(&mut self, tallies: &Tallies) -> RuleSamples {
+        let mut samples = RuleSamples {
             rules_version: tallies.rules_version(),
             rule_count: tallies.rule_count(),
-            ..Collected::default()
+            ..RuleSamples::default()
         };
         for tally in tallies.iter() {
-            add(&mut collected.total, &tally.counts);
-            if self.see(&tally) {
-                collected.rows.push(Row::of(&tally));
+            add(&mut samples.total, &tally.counts);
+            if self.register(&tally) {
+                samples.own.push(RuleSample::of(&tally));
             } else {
-                add(collected.others.get_or_insert_default(), &tally.counts);
+                add(samples.others.get_or_insert_default(), &tally.counts);
             }
         }
-        self.look(tallies);
-        add(&mut collected.total, &self.gone);
+        self.update(tallies);
+        add(&mut samples.total, &self.gone);
         if self.others_gone != Counts::default() {
-            add(collected.others.get_or_insert_default(), &self.others_gone);
+            add(samples.others.get_or_insert_default(), &self.others_gone);
         }
-        collected
+        samples
     }
 
-    /// True where it has series of its own.
-    fn see(&mut self, tally: &RuleTally<'_>) -> bool {
+    /// Returns true if the rule has series of its own. One that is new gets them while there is room.
+    fn register(&mut self, tally: &RuleTally<'_>) -> bool {
         let identity = tally.rule.identity();
         if let Some(tiers) = self.known.get(&**identity)
             && let Some(known) = tiers.iter().find(|it| it.tier.as_deref() == tally.tier)
@@ -100,14 +100,14 @@ impl Series {
         }
         let has_own = self.own_count < OWN_SERIES_MAX;
         self.own_count += usize::from(has_own);
-        let known = Known { tier: tally.tier.map(Into::into), has_own };
+        let known = TierSeries { tier: tally.tier.map(Into::into), has_own };
         self.known.entry(Arc::clone(identity)).or_default().push(known);
         has_own
     }
 
     /// Forgets those that are gone since the last look, but for what they have counted. They have counted to
     /// their end: nobody is told of it but by what was held on to.
-    pub(super) fn look(&mut self, tallies: &Tallies) {
+    pub(super) fn update(&mut self, tallies: &Tallies) {
         let before = self.last.replace(tallies.clone());
         let is_other = |it: &Tallies| it.rules_version() != tallies.rules_version();
         let Some(before) = before.filter(is_other) else {
@@ -123,7 +123,7 @@ impl Series {
         }
     }
 
-    /// True where it had series of its own.
+    /// Returns true if the rule had series of its own.
     fn forget(&mut self, tally: &RuleTally<'_>) -> bool {
         let identity = &**tally.rule.identity();
         let Some(tiers) = self.known.get_mut(identity) else {
@@ -138,19 +138,19 @@ impl Series {
     }
 }
 
-impl Row {
+impl RuleSample {
     fn of(tally: &RuleTally<'_>) -> Self {
         Self {
             rule: Arc::clone(&tally.rule.name),
             tier: tally.tier.map(Into::into),
             counts: tally.counts,
-            pace: Pace::of(tally.limits),
+            rate: SustainedRate::of(tally.limits),
             is_for_all: tally.rule.per.is_empty(),
         }
     }
 }
 
-impl Pace {
+impl SustainedRate {
     /// That of the slowest limit. What is in flight has none.
     fn of(limits: &[Limit]) -> Option<Self> {
         let paces = limits.iter().filter(|limit| !limit.policy().has_permits()).map(|limit| {
@@ -213,33 +213,33 @@ mod tests {
     #[test]
     fn the_first_have_series_of_their_own_and_the_others_share_one() {
         let engine = Engine::new(rules(0..OWN_SERIES_MAX + 5));
-        let mut series = Series::default();
+        let mut series = RuleSeries::default();
         for path in 0..OWN_SERIES_MAX + 5 {
             check(&engine, path);
         }
-        let collected = series.collect(&engine.tallies());
-        assert_eq!(collected.rows.len(), OWN_SERIES_MAX);
-        assert!(collected.rows.iter().all(|it| it.counts.allowed == 1));
-        assert_eq!(collected.others.unwrap().allowed, 5);
-        assert_eq!(collected.total.allowed, OWN_SERIES_MAX as u64 + 5);
+        let samples = series.collect(&engine.tallies());
+        assert_eq!(samples.own.len(), OWN_SERIES_MAX);
+        assert!(samples.own.iter().all(|it| it.counts.allowed == 1));
+        assert_eq!(samples.others.unwrap().allowed, 5);
+        assert_eq!(samples.total.allowed, OWN_SERIES_MAX as u64 + 5);
     }
 
     #[test]
     fn series_of_a_rule_end_with_it_and_sums_never_go_down() {
         let engine = Engine::new(rules(0..OWN_SERIES_MAX + 5));
-        let mut series = Series::default();
+        let mut series = RuleSeries::default();
         for path in 0..OWN_SERIES_MAX + 5 {
             check(&engine, path);
         }
         let before = series.collect(&engine.tallies());
         let others: Vec<Arc<str>> = {
-            let own: Vec<Arc<str>> = before.rows.iter().map(|it| Arc::clone(&it.rule)).collect();
+            let own: Vec<Arc<str>> = before.own.iter().map(|it| Arc::clone(&it.rule)).collect();
             let rules = engine.rules();
             let names = rules.rules().iter().map(|it| Arc::clone(&it.name));
             names.filter(|it| !own.contains(it)).collect()
         };
         // Ten that have their own go, and one of the others; one comes in their place.
-        let gone: Vec<Arc<str>> = before.rows[..10]
+        let gone: Vec<Arc<str>> = before.own[..10]
             .iter()
             .map(|it| Arc::clone(&it.rule))
             .chain([others[0].clone()])
@@ -249,16 +249,16 @@ mod tests {
         let new = rules(5_000..5_001).rules()[0].clone();
         engine.replace(RuleSet::of_shared(kept.chain([new]).collect()).unwrap());
         let after = series.collect(&engine.tallies());
-        assert!(after.rows.iter().all(|it| !gone.contains(&it.rule)));
+        assert!(after.own.iter().all(|it| !gone.contains(&it.rule)));
         assert_eq!(
-            after.rows.len(),
+            after.own.len(),
             OWN_SERIES_MAX - 10,
             "the new one came before places were free"
         );
         assert_eq!(after.others.unwrap().allowed, 5, "what the one that is gone has counted stays");
         assert_eq!(after.total, before.total);
         for other in &others[1..] {
-            let has_own = after.rows.iter().any(|it| it.rule == *other);
+            let has_own = after.own.iter().any(|it| it.rule == *other);
             assert!(!has_own, "{other} would leave the sum of the others, which would go down");
         }
     }
@@ -266,29 +266,29 @@ mod tests {
     #[test]
     fn what_a_rule_has_counted_since_the_last_look_stays_when_it_goes() {
         let engine = Engine::new(rules(0..2));
-        let mut series = Series::default();
+        let mut series = RuleSeries::default();
         check(&engine, 0);
-        series.look(&engine.tallies());
+        series.update(&engine.tallies());
         for path in [0, 0, 1] {
             check(&engine, path);
         }
         engine.replace(rules(1..2));
-        series.look(&engine.tallies());
-        let collected = series.collect(&engine.tallies());
-        assert_eq!((collected.rows.len(), collected.total.allowed), (1, 4));
+        series.update(&engine.tallies());
+        let samples = series.collect(&engine.tallies());
+        assert_eq!((samples.own.len(), samples.total.allowed), (1, 4));
         // Nobody has seen it, so it had no series of its own.
-        assert_eq!(collected.others.unwrap().allowed, 3);
+        assert_eq!(samples.others.unwrap().allowed, 3);
     }
 
     #[test]
     fn the_pace_is_that_of_the_slowest_limit() {
-        let pace = |limits: &[&str]| {
+        let rate = |limits: &[&str]| {
             let limits: Vec<Limit> = limits.iter().map(|it| Limit::of(it).unwrap()).collect();
-            Pace::of(&limits).map(|it| (it.per_window, it.window_us / 1_000_000, it.burst))
+            SustainedRate::of(&limits).map(|it| (it.per_window, it.window_us / 1_000_000, it.burst))
         };
-        assert_eq!(pace(&[]), None);
-        assert_eq!(pace(&["10/s"]), Some((10, 1, 20)));
-        assert_eq!(pace(&["10/s", "450/15min"]), Some((450, 900, 900)));
-        assert_eq!(pace(&["450/15min", "10/s"]), Some((450, 900, 900)));
+        assert_eq!(rate(&[]), None);
+        assert_eq!(rate(&["10/s"]), Some((10, 1, 20)));
+        assert_eq!(rate(&["10/s", "450/15min"]), Some((450, 900, 900)));
+        assert_eq!(rate(&["450/15min", "10/s"]), Some((450, 900, 900)));
     }
 }

@@ -5,31 +5,31 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Threads beyond this share lines.
-const LINES: usize = 8;
+const SHARDS: usize = 8;
 
 /// `N` counters, at most 8 of them on a line.
 #[derive(Debug)]
-pub(super) struct Lines<const N: usize>([Line<N>; LINES]);
+pub(super) struct ShardedCounters<const N: usize>([CounterShard<N>; SHARDS]);
 
 #[derive(Debug)]
 #[repr(align(64))]
-struct Line<const N: usize>([AtomicU64; N]);
+struct CounterShard<const N: usize>([AtomicU64; N]);
 
-impl<const N: usize> Default for Lines<N> {
+impl<const N: usize> Default for ShardedCounters<N> {
     fn default() -> Self {
-        let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
-        Self(std::array::from_fn(line))
+        let shard = |_| CounterShard(std::array::from_fn(|_| AtomicU64::new(0)));
+        Self(std::array::from_fn(shard))
     }
 }
 
-impl<const N: usize> Lines<N> {
+impl<const N: usize> ShardedCounters<N> {
     pub(super) fn add(&self, counter: usize, amount: u64) {
-        self.0[thread_number() % LINES].0[counter].fetch_add(amount, Ordering::Relaxed);
+        self.0[thread_number() % SHARDS].0[counter].fetch_add(amount, Ordering::Relaxed);
     }
 
     pub(super) fn read(&self) -> [u64; N] {
         std::array::from_fn(|counter| {
-            let counts = self.0.iter().map(|line| line.0[counter].load(Ordering::Relaxed));
+            let counts = self.0.iter().map(|shard| shard.0[counter].load(Ordering::Relaxed));
             counts.fold(0, u64::wrapping_add)
         })
     }
@@ -55,15 +55,15 @@ mod tests {
 
     #[test]
     fn what_threads_add_is_summed() {
-        let lines = Lines::<3>::default();
+        let counters = ShardedCounters::<3>::default();
         std::thread::scope(|scope| {
-            for _ in 0..2 * LINES {
+            for _ in 0..2 * SHARDS {
                 scope.spawn(|| {
-                    lines.add(0, 1);
-                    lines.add(2, 5);
+                    counters.add(0, 1);
+                    counters.add(2, 5);
                 });
             }
         });
-        assert_eq!(lines.read(), [16, 0, 80]);
+        assert_eq!(counters.read(), [16, 0, 80]);
     }
 }

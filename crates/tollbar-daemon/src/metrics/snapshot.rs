@@ -7,12 +7,12 @@ use tollbar::Timestamp;
 use tollbar_rules::AsyncEngine;
 
 use super::store::StoreState;
-use super::{Metrics, Reloaded};
+use super::{Metrics, ReloadKind};
 use crate::store::counters::Counters;
 
 /// Everything at one moment, for the dashboard.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct MetricsSnapshot {
     pub rules_version: u64,
     /// The names of the rules that have limits.
     pub limited: HashSet<Arc<str>>,
@@ -25,14 +25,19 @@ pub struct Snapshot {
 
 impl Metrics {
     /// Everything, at this moment. Walks all rules: once a second, not for every request.
-    pub fn snapshot(&self, engine: &AsyncEngine, counters: &Counters, now: Timestamp) -> Snapshot {
+    pub fn snapshot(
+        &self,
+        engine: &AsyncEngine,
+        counters: &Counters,
+        now: Timestamp,
+    ) -> MetricsSnapshot {
         let tallies = engine.tallies();
-        Snapshot {
+        MetricsSnapshot {
             rules_version: tallies.rules_version(),
             limited: tallies.iter().map(|it| Arc::clone(&it.rule.name)).collect(),
             check_p99_us: self.durations.read().percentile_us(99),
             store: StoreState::of(counters, &self.memory, now),
-            reload_failures: Reloaded::ALL.iter().map(|it| self.reloads.of(*it).1).sum(),
+            reload_failures: ReloadKind::ALL.iter().map(|it| self.reloads.of(*it).1).sum(),
             rules_loaded_at: self.reloads.rules_loaded_at(),
         }
     }

@@ -25,16 +25,16 @@ pub struct StoreState {
     pub memory: Option<MemoryStats>,
 }
 
-/// The latest look at a store in memory.
+/// The latest statistics of a store in memory.
 #[derive(Debug, Default)]
-pub(super) struct MemoryLook(Mutex<Option<(Timestamp, MemoryStats)>>);
+pub(super) struct MemoryStatsCache(Mutex<Option<(Timestamp, MemoryStats)>>);
 
 impl StoreState {
-    pub(super) fn of(counters: &Counters, look: &MemoryLook, now: Timestamp) -> Self {
+    pub(super) fn of(counters: &Counters, cache: &MemoryStatsCache, now: Timestamp) -> Self {
         let (kind, redis) = ("memory", RemoteStats::default());
         match counters {
             Counters::Memory(store) => {
-                let memory = Some(look.at(now, || store.stats()));
+                let memory = Some(cache.at(now, || store.stats()));
                 Self { kind, is_up: true, breaker_opened: 0, redis, memory }
             }
             Counters::Redis(store) => {
@@ -54,15 +54,15 @@ impl StoreState {
     }
 }
 
-impl MemoryLook {
-    fn at(&self, now: Timestamp, look: impl FnOnce() -> MemoryStats) -> MemoryStats {
+impl MemoryStatsCache {
+    fn at(&self, now: Timestamp, count: impl FnOnce() -> MemoryStats) -> MemoryStats {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match *latest {
             Some((at, stats)) if now.as_micros().abs_diff(at.as_micros()) < MEMORY_EVERY_US => {
                 stats
             }
             _ => {
-                let stats = look();
+                let stats = count();
                 *latest = Some((now, stats));
                 stats
             }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::duration_flag::Span;
+use crate::duration_flag::DurationFlag;
 
 /// The bounds of every listener, the same for each.
 #[derive(Debug, Clone, Copy, Args)]
@@ -14,28 +14,28 @@ pub struct Bounds {
 
     /// For a connection to agree on TLS
     #[arg(long, env = "TOLLBAR_HANDSHAKE_TIMEOUT", value_name = "TIME", default_value = "10s")]
-    pub(crate) handshake_timeout: Span,
+    pub(crate) handshake_timeout: DurationFlag,
 
     /// For a connection over HTTP to send the next head: also how long an idle one is kept
     #[arg(long, env = "TOLLBAR_HEAD_TIMEOUT", value_name = "TIME", default_value = "30s")]
-    pub head_timeout: Span,
+    pub head_timeout: DurationFlag,
 
     /// For a request over HTTP to send its body
     #[arg(long, env = "TOLLBAR_BODY_TIMEOUT", value_name = "TIME", default_value = "10s")]
-    pub(crate) body_timeout: Span,
+    pub(crate) body_timeout: DurationFlag,
 
     /// A connection on which nothing has moved for this long is closed, before it is twice as long
     #[arg(long, env = "TOLLBAR_IDLE_TIMEOUT", value_name = "TIME", default_value = "5min")]
-    pub(crate) idle_timeout: Span,
+    pub(crate) idle_timeout: DurationFlag,
 
     /// For connections to end by themselves when the daemon stops
     #[arg(long, env = "TOLLBAR_DRAIN_TIMEOUT", value_name = "TIME", default_value = "10s")]
-    pub(crate) drain_timeout: Span,
+    pub(crate) drain_timeout: DurationFlag,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        let seconds = |count| Span(std::time::Duration::from_secs(count));
+        let seconds = |count| DurationFlag(std::time::Duration::from_secs(count));
         Self {
             max_connections: 1_024,
             handshake_timeout: seconds(10),

@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
-use super::phase_timer::{Patience, Phase};
+use super::phase_timer::{Phase, PhaseTimer};
 use super::{Connection, Peer};
 use crate::problem::Problem;
 use crate::shutdown::Stopped;
@@ -37,13 +37,13 @@ pub trait Responder: Send + Sync + 'static {
         &self,
         request: Request<Incoming>,
         peer: Peer,
-        patience: &Arc<Patience>,
+        phase_timer: &Arc<PhaseTimer>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// Why a body is not there to be used. What is left of it is not read.
+/// Why a request body cannot be used. What is left of it is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unread {
+pub enum BodyError {
     TooLarge { bytes_max: usize },
     TooManyPieces,
     TooSlow,
@@ -53,20 +53,20 @@ pub enum Unread {
 /// Serves one connection to its end, or until `stopped` says so and what was asked is answered.
 pub async fn serve<R: Responder>(responder: Arc<R>, connection: Connection, mut stopped: Stopped) {
     let (bounds, peer) = (connection.bounds, connection.peer);
-    let patience = Arc::new(Patience::new(bounds.head_timeout.0, bounds.body_timeout.0));
+    let phase_timer = Arc::new(PhaseTimer::new(bounds.head_timeout.0, bounds.body_timeout.0));
     let announced = stopped.clone();
-    let (responder, patience) = (&*responder, &patience);
+    let (responder, phase_timer) = (&*responder, &phase_timer);
     let service = service_fn(|request| {
         let announced = &announced;
         async move {
-            patience.enter(Phase::Answer);
-            let mut answer = responder.respond(request, peer, patience).await;
+            phase_timer.enter(Phase::Response);
+            let mut answer = responder.respond(request, peer, phase_timer).await;
             if announced.is_announced() {
                 // The next request would find the connection closed.
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             // For the answer to be taken, and the next head to come.
-            patience.enter(Phase::Head);
+            phase_timer.enter(Phase::Head);
             Ok::<_, std::convert::Infallible>(answer)
         }
     });
@@ -78,7 +78,7 @@ pub async fn serve<R: Responder>(responder: Arc<R>, connection: Connection, mut 
         .writev(false)
         .serve_connection(TokioIo::new(connection.stream), service);
     let mut connection = pin!(connection);
-    let mut late = pin!(patience.run_out());
+    let mut late = pin!(phase_timer.wait_until_late());
     // What a client does to its connection is its own affair: errors end it, and are not told.
     // Lateness is looked at first, so that it is known to the request that it is about.
     tokio::select! {
@@ -94,36 +94,36 @@ pub async fn serve<R: Responder>(responder: Arc<R>, connection: Connection, mut 
     }
 }
 
-/// The whole body. One that came in one piece, as most do, is not copied.
-pub async fn read<B: Body<Data = Bytes> + Unpin>(
+/// Reads the whole body. One that came in one piece, as most do, is not copied.
+pub async fn read_body<B: Body<Data = Bytes> + Unpin>(
     mut body: B,
     bytes_max: usize,
-    patience: &Patience,
-) -> Result<Bytes, Unread> {
+    phase_timer: &PhaseTimer,
+) -> Result<Bytes, BodyError> {
     if body.size_hint().lower() > bytes_max as u64 {
-        return Err(Unread::TooLarge { bytes_max });
+        return Err(BodyError::TooLarge { bytes_max });
     }
-    patience.enter(Phase::Body);
+    phase_timer.enter(Phase::Body);
     let mut first = Bytes::new();
     let mut rest = Vec::new();
     let mut piece_count = 0;
     while !body.is_end_stream() {
         let frame = poll_fn(|cx| match Pin::new(&mut body).poll_frame(cx) {
-            Poll::Pending if patience.is_late() => Poll::Ready(Err(Unread::TooSlow)),
+            Poll::Pending if phase_timer.is_late() => Poll::Ready(Err(BodyError::TooSlow)),
             frame => frame.map(Ok),
         });
         let data = match frame.await? {
             None => break,
-            Some(Err(_)) => return Err(Unread::CutShort),
+            Some(Err(_)) => return Err(BodyError::CutShort),
             // Trailers say nothing that anybody reads.
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
         };
         if first.len() + rest.len() + data.len() > bytes_max {
-            return Err(Unread::TooLarge { bytes_max });
+            return Err(BodyError::TooLarge { bytes_max });
         }
         piece_count += 1;
         if piece_count > BODY_PIECES_MAX {
-            return Err(Unread::TooManyPieces);
+            return Err(BodyError::TooManyPieces);
         }
         if first.is_empty() {
             first = data;
@@ -132,24 +132,23 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(
         }
     }
     let whole = if rest.is_empty() { first } else { [&first[..], &rest].concat().into() };
-    patience.enter(Phase::Answer);
+    phase_timer.enter(Phase::Response);
     Ok(whole)
 }
 
-/// A body that comes bit by bit: whoever takes it has the time of a head for each piece, and not for all
-/// of it.
-pub struct Taken<B> {
+/// A response body that is sent in pieces. The client has the time of a head to take each piece.
+pub struct TimedBody<B> {
     body: B,
-    patience: Arc<Patience>,
+    phase_timer: Arc<PhaseTimer>,
 }
 
-impl<B> Taken<B> {
-    pub fn new(body: B, patience: &Arc<Patience>) -> Self {
-        Self { body, patience: Arc::clone(patience) }
+impl<B> TimedBody<B> {
+    pub fn new(body: B, phase_timer: &Arc<PhaseTimer>) -> Self {
+        Self { body, phase_timer: Arc::clone(phase_timer) }
     }
 }
 
-impl<B: Body + Unpin> Body for Taken<B> {
+impl<B: Body + Unpin> Body for TimedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -159,7 +158,7 @@ impl<B: Body + Unpin> Body for Taken<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if frame.is_ready() {
-            self.patience.enter(Phase::Head);
+            self.phase_timer.enter(Phase::Head);
         }
         frame
     }
@@ -173,20 +172,20 @@ impl<B: Body + Unpin> Body for Taken<B> {
     }
 }
 
-impl From<Unread> for Problem {
-    fn from(unread: Unread) -> Self {
-        let (status, code) = match unread {
-            Unread::TooLarge { .. } | Unread::TooManyPieces => {
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Self {
+        let (status, code) = match error {
+            BodyError::TooLarge { .. } | BodyError::TooManyPieces => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
             }
-            Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
-            Unread::CutShort => (StatusCode::BAD_REQUEST, "bad_request"),
+            BodyError::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
+            BodyError::CutShort => (StatusCode::BAD_REQUEST, "bad_request"),
         };
-        Self { ends_connection: true, ..Self::new(status, code, unread.advice()) }
+        Self { ends_connection: true, ..Self::new(status, code, error.advice()) }
     }
 }
 
-impl Unread {
+impl BodyError {
     /// What to do instead.
     pub(crate) fn advice(self) -> String {
         match self {

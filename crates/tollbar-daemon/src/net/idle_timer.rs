@@ -12,7 +12,7 @@ use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep};
 
 #[derive(Debug)]
-pub(super) struct Idle {
+pub(super) struct IdleTimer {
     period: Duration,
     timer: Pin<Box<Sleep>>,
     /// Whom the timer wakes.
@@ -20,14 +20,14 @@ pub(super) struct Idle {
     has_moved: bool,
 }
 
-impl Idle {
+impl IdleTimer {
     pub(super) fn new(period: Duration) -> Self {
         let timer = Box::pin(tokio::time::sleep(period));
         Self { period, timer, task: None, has_moved: false }
     }
 
-    /// Something has moved.
-    pub(super) fn moved(&mut self) {
+    /// Notes that bytes have moved.
+    pub(super) fn reset(&mut self) {
         self.has_moved = true;
     }
 
@@ -65,11 +65,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_period_of_silence_is_forgiven_and_two_are_not() {
-        let mut idle = Idle::new(PERIOD);
+        let mut idle = IdleTimer::new(PERIOD);
         let mut poll = async |after: Duration, moves: bool| {
             advance(after).await;
             if moves {
-                idle.moved();
+                idle.reset();
             }
             poll_fn(|cx| Poll::Ready(idle.poll(cx).is_ready())).await
         };
@@ -84,7 +84,7 @@ mod tests {
     /// The timer is not told whom to wake by a task that has used up its turn, nor by another task.
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_is_woken() {
-        let mut idle = Idle::new(PERIOD);
+        let mut idle = IdleTimer::new(PERIOD);
         poll_fn(|cx| {
             while has_budget_remaining() {
                 let _ = pin!(tokio::task::consume_budget()).poll(cx);
@@ -97,7 +97,7 @@ mod tests {
         assert!(timeout(PERIOD * 2, poll_fn(|cx| idle.poll(cx))).await.is_ok());
         assert_eq!(begun.elapsed(), PERIOD);
 
-        let mut idle = Idle::new(PERIOD);
+        let mut idle = IdleTimer::new(PERIOD);
         assert!(idle.poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let begun = Instant::now();
         assert!(timeout(PERIOD * 2, poll_fn(|cx| idle.poll(cx))).await.is_ok());
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_never_says_a_word_is_noticed_after_a_period() {
-        let mut idle = Idle::new(PERIOD);
+        let mut idle = IdleTimer::new(PERIOD);
         let begun = Instant::now();
         poll_fn(|cx| idle.poll(cx)).await;
         assert_eq!(begun.elapsed(), PERIOD);

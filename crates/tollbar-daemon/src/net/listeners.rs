@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::endpoint::Endpoint;
 use super::tls::Tls;
-use super::{Bounds, Port, Protocol};
+use super::{Bounds, Listener, Protocol};
 use crate::metrics::Metrics;
 use crate::shutdown::Stopped;
 
@@ -40,13 +40,13 @@ impl Listeners {
         };
         // A Unix socket never leaves the machine, and its permissions say who may connect.
         let has_tls = matches!(endpoint, Endpoint::Tcp(_));
-        let tls = self.tls.as_mut().filter(|_| has_tls).map(|tls| tls.port(P::ALPN));
+        let tls = self.tls.as_mut().filter(|_| has_tls).map(|tls| tls.for_listener(P::ALPN));
         let scheme = if flag == "--listen" { "http" } else { flag.trim_start_matches('-') };
         let secure = if tls.is_some() { "s" } else { "" };
         self.urls.push(format!("{scheme}{secure}://{socket}"));
-        let counters = self.metrics.port(scheme);
-        let port = Port { flag, socket, bounds: self.bounds, tls, counters };
-        self.tasks.spawn(super::serve(port, Arc::new(protocol), self.stopped.clone()));
+        let counters = self.metrics.listener_connections(scheme);
+        let listener = Listener { flag, socket, bounds: self.bounds, tls, counters };
+        self.tasks.spawn(super::serve(listener, Arc::new(protocol), self.stopped.clone()));
         Ok(())
     }
 

@@ -21,7 +21,11 @@ pub struct TooFewFiles {
 }
 
 /// Raises the soft limit as far as needed, also for so many connections to an upstream.
-pub fn allow(connections: u32, listeners: usize, to_upstream: usize) -> Result<(), TooFewFiles> {
+pub fn raise_limit(
+    connections: u32,
+    listeners: usize,
+    to_upstream: usize,
+) -> Result<(), TooFewFiles> {
     let needed = u64::from(connections) * listeners as u64 + to_upstream as u64 + SPARE;
     let allowed = rlimit::increase_nofile_limit(needed).unwrap_or_default();
     if allowed < needed {
@@ -36,8 +40,8 @@ mod tests {
 
     #[test]
     fn a_few_connections_are_allowed_and_a_million_listeners_are_not() {
-        assert_eq!(allow(1, 1, 0), Ok(()));
-        let error = allow(1_000_000, 1_000_000, 0).unwrap_err().to_string();
+        assert_eq!(raise_limit(1, 1, 0), Ok(()));
+        let error = raise_limit(1_000_000, 1_000_000, 0).unwrap_err().to_string();
         assert!(error.starts_with("--max-connections 1000000 on 1000000 listeners may need "));
     }
 }

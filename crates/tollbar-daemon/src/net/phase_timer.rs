@@ -14,7 +14,7 @@ use tokio::time::timeout;
 const TICK_MAX: Duration = Duration::from_secs(5);
 const TICK_MIN: Duration = Duration::from_millis(1);
 
-/// What a connection is at.
+/// The phase of an HTTP/1.1 connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// A head is waited for.
@@ -22,12 +22,12 @@ pub(crate) enum Phase {
     /// A body is waited for.
     Body,
     /// The client waits for us.
-    Answer,
+    Response,
 }
 
-/// Where a connection is, for how long.
+/// Notices a connection that stays in one phase for too long.
 #[derive(Debug)]
-pub struct Patience {
+pub struct PhaseTimer {
     tick: Duration,
     /// For an answer to be taken and the next head to come: also how long an idle connection is kept.
     head_ticks: u128,
@@ -40,7 +40,7 @@ pub struct Patience {
 /// Set beside a phase that has taken too long.
 const LATE: u64 = 3;
 
-impl Patience {
+impl PhaseTimer {
     pub(crate) fn new(head_time: Duration, body_time: Duration) -> Self {
         let tick = (head_time.min(body_time) / 2).clamp(TICK_MIN, TICK_MAX);
         let ticks = |time: Duration| time.as_nanos().div_ceil(tick.as_nanos());
@@ -48,7 +48,7 @@ impl Patience {
         Self { tick, head_ticks, body_ticks, state: AtomicU64::new(0) }
     }
 
-    /// The connection is at something else.
+    /// Notes that the connection has entered another phase.
     pub(crate) fn enter(&self, phase: Phase) {
         let count = self.state.load(Ordering::Relaxed) | 3;
         self.state.store(count.wrapping_add(1) | phase as u64, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Patience {
 
     /// Ends when the connection is of no more use: no head has come, or the answer is not taken. One
     /// whose body has not come is late, and is told so before it ends.
-    pub(crate) async fn run_out(&self) {
+    pub(crate) async fn wait_until_late(&self) {
         let (mut seen, mut ticks) = (self.state.load(Ordering::Relaxed), 0);
         loop {
             let _ = timeout(self.tick, pending::<()>()).await;
@@ -85,20 +85,20 @@ mod tests {
 
     use super::*;
 
-    fn patience() -> Patience {
-        Patience::new(Duration::from_secs(30), Duration::from_secs(10))
+    fn phase_timer() -> PhaseTimer {
+        PhaseTimer::new(Duration::from_secs(30), Duration::from_secs(10))
     }
 
     /// How many seconds until the connection is given up, or its body is late.
-    async fn waited(patience: &Patience) -> u64 {
+    async fn waited(phase_timer: &PhaseTimer) -> u64 {
         let start = Instant::now();
         let late = async {
-            while !patience.is_late() {
+            while !phase_timer.is_late() {
                 let _ = timeout(Duration::from_secs(1), pending::<()>()).await;
             }
         };
         tokio::select! {
-            () = patience.run_out() => {}
+            () = phase_timer.wait_until_late() => {}
             () = late => {}
         }
         start.elapsed().as_secs()
@@ -106,32 +106,32 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn heads_and_bodies_have_their_time_and_a_tick() {
-        assert!((30..=35).contains(&waited(&patience()).await));
-        let patience = patience();
-        patience.enter(Phase::Body);
-        assert!((10..=15).contains(&waited(&patience).await));
-        assert!(patience.is_late());
-        patience.enter(Phase::Answer);
-        assert!(!patience.is_late());
+        assert!((30..=35).contains(&waited(&phase_timer()).await));
+        let phase_timer = phase_timer();
+        phase_timer.enter(Phase::Body);
+        assert!((10..=15).contains(&waited(&phase_timer).await));
+        assert!(phase_timer.is_late());
+        phase_timer.enter(Phase::Response);
+        assert!(!phase_timer.is_late());
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_for_us_or_keeps_asking_is_not_given_up() {
-        let patience = patience();
-        patience.enter(Phase::Answer);
+        let phase_timer = phase_timer();
+        phase_timer.enter(Phase::Response);
         let hour = Duration::from_hours(1);
-        assert!(timeout(hour, patience.run_out()).await.is_err());
+        assert!(timeout(hour, phase_timer.wait_until_late()).await.is_err());
         let asking = async {
             for _ in 0..100 {
-                for phase in [Phase::Body, Phase::Answer, Phase::Head] {
-                    patience.enter(phase);
+                for phase in [Phase::Body, Phase::Response, Phase::Head] {
+                    phase_timer.enter(phase);
                     let _ = timeout(Duration::from_secs(8), pending::<()>()).await;
-                    assert!(!patience.is_late());
+                    assert!(!phase_timer.is_late());
                 }
             }
         };
         tokio::select! {
-            () = patience.run_out() => panic!("given up"),
+            () = phase_timer.wait_until_late() => panic!("given up"),
             () = asking => {}
         }
     }

@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use super::Bounds;
-use super::idle_timer::Idle;
-use super::tls::TlsPort;
+use super::idle_timer::IdleTimer;
+use super::tls::ListenerTls;
 
 /// Where connections come from.
 #[derive(Debug)]
@@ -33,13 +33,13 @@ pub struct UnixSocket {
 /// Bytes in both directions, until nothing moves for too long.
 #[derive(Debug)]
 pub struct Stream {
-    wire: Wire,
-    idle: Idle,
+    transport: Transport,
+    idle: IdleTimer,
 }
 
-/// What carries them.
+/// The socket that carries a stream, with or without TLS.
 #[derive(Debug)]
-pub(crate) enum Wire {
+pub(crate) enum Transport {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
@@ -54,8 +54,8 @@ pub enum Peer {
 
 /// A connection that was accepted, and may have to agree on TLS yet.
 #[derive(Debug)]
-pub(crate) struct Accepted {
-    pub(crate) stream: Wire,
+pub(crate) struct IncomingConnection {
+    pub(crate) stream: Transport,
     pub(crate) peer: Peer,
 }
 
@@ -68,17 +68,17 @@ pub struct Connection {
 }
 
 impl Socket {
-    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
+    pub(crate) async fn accept(&self) -> io::Result<IncomingConnection> {
         match self {
             Self::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
                 // Answers are one small write; waiting for more would only delay them.
                 let _ = stream.set_nodelay(true);
-                Ok(Accepted { stream: Wire::Tcp(stream), peer: Peer::Tcp(peer) })
+                Ok(IncomingConnection { stream: Transport::Tcp(stream), peer: Peer::Tcp(peer) })
             }
             Self::Unix(socket) => {
                 let (stream, _) = socket.listener.accept().await?;
-                Ok(Accepted { stream: Wire::Unix(stream), peer: Peer::Unix })
+                Ok(IncomingConnection { stream: Transport::Unix(stream), peer: Peer::Unix })
             }
         }
     }
@@ -118,9 +118,9 @@ impl Drop for UnixSocket {
     }
 }
 
-impl Wire {
-    /// The same after a handshake; a Unix socket needs none.
-    pub(crate) async fn secured(self, tls: &TlsPort) -> io::Result<Self> {
+impl Transport {
+    /// Does the TLS handshake; a Unix socket needs none.
+    pub(crate) async fn into_tls(self, tls: &ListenerTls) -> io::Result<Self> {
         match self {
             Self::Tcp(stream) => Ok(Self::Tls(Box::new(tls.accept(stream).await?))),
             secure => Ok(secure),
@@ -129,36 +129,36 @@ impl Wire {
 }
 
 impl Stream {
-    pub(crate) fn new(wire: Wire, idle_time_max: Duration) -> Self {
-        Self { wire, idle: Idle::new(idle_time_max) }
+    pub(crate) fn new(transport: Transport, idle_time_max: Duration) -> Self {
+        Self { transport, idle: IdleTimer::new(idle_time_max) }
     }
 
     /// True where nobody between the two ends can listen.
     pub(crate) fn is_secure(&self) -> bool {
-        matches!(self.wire, Wire::Tls(_))
+        matches!(self.transport, Transport::Tls(_))
     }
 
-    /// What came of `poll`, or an error where it waits and nothing has moved for too long.
-    fn waiting<T>(
+    /// Returns what `poll` returns, or an error once it waits and no bytes have moved for too long.
+    fn poll_unless_idle<T>(
         &mut self,
         cx: &mut Context<'_>,
-        poll: impl FnOnce(&mut Wire, &mut Context<'_>) -> Poll<io::Result<T>>,
+        poll: impl FnOnce(&mut Transport, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        match poll(&mut self.wire, cx) {
+        match poll(&mut self.transport, cx) {
             Poll::Pending => self.idle.poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
             ready @ Poll::Ready(_) => ready,
         }
     }
 
-    /// The same for what moves bytes. Flushing does not: mostly there is nothing to flush.
-    fn moving<T>(
+    /// Polls something that moves bytes. Flushing does not: mostly there is nothing to flush.
+    fn poll_transfer<T>(
         &mut self,
         cx: &mut Context<'_>,
-        poll: impl FnOnce(&mut Wire, &mut Context<'_>) -> Poll<io::Result<T>>,
+        poll: impl FnOnce(&mut Transport, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let polled = self.waiting(cx, poll);
+        let polled = self.poll_unless_idle(cx, poll);
         if polled.is_ready() {
-            self.idle.moved();
+            self.idle.reset();
         }
         polled
     }
@@ -170,10 +170,10 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.get_mut().moving(cx, |wire, cx| match wire {
-            Wire::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Wire::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-            Wire::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        self.get_mut().poll_transfer(cx, |transport, cx| match transport {
+            Transport::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
         })
     }
 }
@@ -184,26 +184,26 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().moving(cx, |wire, cx| match wire {
-            Wire::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Wire::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-            Wire::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+        self.get_mut().poll_transfer(cx, |transport, cx| match transport {
+            Transport::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
         })
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().waiting(cx, |wire, cx| match wire {
-            Wire::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Wire::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Wire::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        self.get_mut().poll_unless_idle(cx, |transport, cx| match transport {
+            Transport::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Unix(stream) => Pin::new(stream).poll_flush(cx),
         })
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().waiting(cx, |wire, cx| match wire {
-            Wire::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Wire::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-            Wire::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        self.get_mut().poll_unless_idle(cx, |transport, cx| match transport {
+            Transport::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         })
     }
 
@@ -212,18 +212,18 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().moving(cx, |wire, cx| match wire {
-            Wire::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Wire::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Wire::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        self.get_mut().poll_transfer(cx, |transport, cx| match transport {
+            Transport::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Transport::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         })
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.wire {
-            Wire::Tcp(stream) => stream.is_write_vectored(),
-            Wire::Tls(stream) => stream.is_write_vectored(),
-            Wire::Unix(stream) => stream.is_write_vectored(),
+        match &self.transport {
+            Transport::Tcp(stream) => stream.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+            Transport::Unix(stream) => stream.is_write_vectored(),
         }
     }
 }

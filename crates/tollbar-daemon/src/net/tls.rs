@@ -50,12 +50,12 @@ pub enum TlsError {
 pub struct Tls {
     files: TlsFiles,
     config: Arc<ServerConfig>,
-    ports: Vec<TlsPort>,
+    listeners: Vec<ListenerTls>,
 }
 
 /// TLS as one listener offers it.
 #[derive(Debug, Clone)]
-pub(crate) struct TlsPort {
+pub(crate) struct ListenerTls {
     config: Arc<ArcSwap<ServerConfig>>,
     alpn: &'static [&'static [u8]],
 }
@@ -107,15 +107,19 @@ impl Tls {
     /// What the files say; `None` where there are none.
     pub fn read(files: &TlsFiles) -> Result<Option<Self>, TlsError> {
         let config = files.read()?;
-        Ok(config.map(|it| Self { files: files.clone(), config: Arc::new(it), ports: Vec::new() }))
+        Ok(config.map(|it| Self {
+            files: files.clone(),
+            config: Arc::new(it),
+            listeners: Vec::new(),
+        }))
     }
 
     /// For a listener whose clients are offered these protocols, where they ask.
-    pub(crate) fn port(&mut self, alpn: &'static [&'static [u8]]) -> TlsPort {
+    pub(crate) fn for_listener(&mut self, alpn: &'static [&'static [u8]]) -> ListenerTls {
         let config = Arc::new(ArcSwap::from(with_alpn(&self.config, alpn)));
-        let port = TlsPort { config, alpn };
-        self.ports.push(port.clone());
-        port
+        let listener = ListenerTls { config, alpn };
+        self.listeners.push(listener.clone());
+        listener
     }
 
     /// Reads the files again, for connections that come from now on. If they cannot be used, all is as
@@ -126,14 +130,14 @@ impl Tls {
             return Ok(());
         };
         self.config = Arc::new(config);
-        for port in &self.ports {
-            port.config.store(with_alpn(&self.config, port.alpn));
+        for listener in &self.listeners {
+            listener.config.store(with_alpn(&self.config, listener.alpn));
         }
         Ok(())
     }
 }
 
-impl TlsPort {
+impl ListenerTls {
     pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         TlsAcceptor::from(self.config.load_full()).accept(stream).await
     }

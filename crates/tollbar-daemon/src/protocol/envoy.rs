@@ -34,12 +34,12 @@ use tollbar_rules::RuleSet;
 use tonic::{Request, Response, Status};
 use tracing::warn;
 
-use charge_plan::Plan;
+use charge_plan::ChargePlan;
 
 use super::grpc::MESSAGE_BYTES_MAX;
 use crate::daemon::Daemon;
 
-pub use flags::{ChargeBy, EnvoyOptions};
+pub use flags::{ChargeBy, EnvoyFlags};
 pub use live_limits::EnvoyLimits;
 
 /// The service. A clone of it is the same one.
@@ -48,35 +48,35 @@ pub struct Envoy {
     daemon: Arc<Daemon>,
     store: Arc<dyn Store>,
     limits: Arc<EnvoyLimits>,
-    options: Options,
+    config: EnvoyConfig,
 }
 
 /// What it goes by besides limits.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct EnvoyConfig {
     pub(crate) charge: ChargeBy,
-    pub(crate) headers: flags::Headers,
+    pub(crate) headers: flags::RateLimitHeaders,
     pub(crate) sends_metadata: bool,
     /// Whether rules decide about domains that the files do not know. Otherwise nothing limits those.
     pub(crate) has_rules: bool,
 }
 
-impl Options {
-    pub fn new(options: &EnvoyOptions, rules_are_given: bool) -> Self {
+impl EnvoyConfig {
+    pub fn new(flags: &EnvoyFlags, rules_are_given: bool) -> Self {
         Self {
-            charge: options.envoy_charge,
-            headers: options.envoy_headers,
-            sends_metadata: options.envoy_metadata,
-            has_rules: rules_are_given || options.envoy_config.is_none(),
+            charge: flags.envoy_charge,
+            headers: flags.envoy_headers,
+            sends_metadata: flags.envoy_metadata,
+            has_rules: rules_are_given || flags.envoy_config.is_none(),
         }
     }
 }
 
 /// Tells which rules no call of Envoy is answered by. Others are, so they are no mistake.
-pub fn warn_of_permits(options: Options, rules: &RuleSet) {
+pub fn warn_of_permits(config: EnvoyConfig, rules: &RuleSet) {
     let with_permits = rules.rules_with_permits().filter(|rule| rule.enabled);
     let names: Vec<&str> = with_permits.map(|rule| &*rule.name).collect();
-    if options.has_rules && !names.is_empty() {
+    if config.has_rules && !names.is_empty() {
         warn!(
             rules = names.join(" "),
             "these limit what is in flight, and Envoy gives nothing back: its calls that meet one get \
@@ -96,9 +96,9 @@ impl RateLimitService for Envoy {
 }
 
 impl Envoy {
-    pub fn new(daemon: Arc<Daemon>, limits: Arc<EnvoyLimits>, options: Options) -> Self {
+    pub fn new(daemon: Arc<Daemon>, limits: Arc<EnvoyLimits>, config: EnvoyConfig) -> Self {
         let store = daemon.counters.store();
-        Self { daemon, store, limits, options }
+        Self { daemon, store, limits, config }
     }
 
     /// As a service of a gRPC server.
@@ -113,15 +113,15 @@ impl Envoy {
         charge_plan::check_shape(request)?;
         let domains = self.limits.domains();
         let plan = if domains.has(&request.domain) {
-            Plan::of_files(&domains, request)?
-        } else if self.options.has_rules {
-            Plan::of_rules(request)?
+            ChargePlan::of_files(&domains, request)?
+        } else if self.config.has_rules {
+            ChargePlan::of_rules(request)?
         } else {
-            Plan::of_nothing(request)
+            ChargePlan::of_nothing(request)
         };
         let answers = self.decide(request, plan).await?;
-        let mut response = response::response(answers, self.options.headers);
-        if self.options.sends_metadata {
+        let mut response = response::response(answers, self.config.headers);
+        if self.config.sends_metadata {
             response.dynamic_metadata = Some(metadata::of(request));
         }
         Ok(response)

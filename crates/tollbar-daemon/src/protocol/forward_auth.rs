@@ -26,11 +26,11 @@ use hyper::http::request::Parts;
 use tollbar_http::{Denial, Format, HeaderStyle};
 use tollbar_rules::{Admission, Request, Verdict};
 
-use super::http::{Answer, Refusal};
+use super::http::{ApiResponse, Refusal};
 use crate::daemon::Daemon;
 use crate::decision_log::DecisionId;
 use crate::net::Peer;
-use profile::{Original, Profile};
+use profile::{OriginalRequest, Profile};
 use profiles::PROFILES;
 pub use trust::{ApiKeysError, ProxyFlags, Trust};
 
@@ -54,13 +54,13 @@ impl ForwardAuth {
     }
 
     /// The answer to a question whose path begins with [`PREFIX`].
-    pub(crate) async fn answer(&self, mut head: Parts, peer: Peer) -> Answer {
+    pub(crate) async fn answer(&self, mut head: Parts, peer: Peer) -> ApiResponse {
         let trust = self.trust.load_full();
-        let question = match self.read(&trust, &head, peer) {
-            Ok(question) => question,
+        let forwarded = match self.read(&trust, &head, peer) {
+            Ok(forwarded) => forwarded,
             Err(refusal) => return refusal.answer(format_of(&head.headers)),
         };
-        let Question { profile, method, target, client } = question;
+        let ForwardedRequest { profile, method, target, client } = forwarded;
         head.extensions.insert(tollbar_http::Peer(client));
         let attributes = trust.identity.attributes(&head, self.daemon.now());
         let pairs: Vec<_> =
@@ -85,8 +85,8 @@ impl ForwardAuth {
     }
 
     /// Reads the question of a proxy that is trusted.
-    fn read(&self, trust: &Trust, head: &Parts, peer: Peer) -> Result<Question, Refusal> {
-        let (profile, rest) = find(head.uri.path())?;
+    fn read(&self, trust: &Trust, head: &Parts, peer: Peer) -> Result<ForwardedRequest, Refusal> {
+        let (profile, rest) = find_profile(head.uri.path())?;
         if !trust.trusts(peer) {
             return Err(Refusal::bad_request(format!(
                 "{} is not a trusted proxy: if it is yours, start the daemon with \
@@ -94,15 +94,20 @@ impl ForwardAuth {
                 name_of(peer)
             )));
         }
-        let token = profile::only(&head.headers, TOKEN).map(str::as_bytes);
-        if !self.daemon.is_admitted(token) {
+        let token = profile::single_value(&head.headers, TOKEN).map(str::as_bytes);
+        if !self.daemon.is_authorized(token) {
             return Err(Refusal::bad_request(
                 "the token is missing or wrong: have the proxy send `X-Tollbar-Token: ` and a token of \
                  --token-file",
             ));
         }
-        let Original { method, target, client } = profile.read(head, rest, &trust.chain)?;
-        Ok(Question { profile, method: method.to_owned(), target: target.to_owned(), client })
+        let OriginalRequest { method, target, client } = profile.read(head, rest, &trust.chain)?;
+        Ok(ForwardedRequest {
+            profile,
+            method: method.to_owned(),
+            target: target.to_owned(),
+            client,
+        })
     }
 
     fn response(
@@ -111,9 +116,9 @@ impl ForwardAuth {
         verdict: &Verdict,
         decision_id: DecisionId,
         headers: &HeaderMap,
-    ) -> Answer {
+    ) -> ApiResponse {
         let mut answer = if verdict.is_allowed() {
-            Answer::new(Bytes::new())
+            ApiResponse::new(Bytes::new())
         } else {
             let denial = Denial::new(verdict, verdict.retry_after());
             let mut answer = denial.response(format_of(headers));
@@ -127,7 +132,7 @@ impl ForwardAuth {
 }
 
 /// A question that is to be answered.
-struct Question {
+struct ForwardedRequest {
     profile: &'static Profile,
     method: String,
     target: String,
@@ -135,7 +140,7 @@ struct Question {
 }
 
 /// The profile that a path names, and what follows it.
-fn find(path: &str) -> Result<(&'static Profile, &str), Refusal> {
+fn find_profile(path: &str) -> Result<(&'static Profile, &str), Refusal> {
     let asked = path.strip_prefix(PREFIX).unwrap_or_default();
     let (name, rest) = asked.split_at(asked.find('/').unwrap_or(asked.len()));
     match PROFILES.iter().find(|it| it.name == name) {

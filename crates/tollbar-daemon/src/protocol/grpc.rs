@@ -22,7 +22,7 @@ use super::envoy::Envoy;
 use crate::daemon::Daemon;
 use crate::net::{Connection, Protocol};
 use crate::shutdown::Stopped;
-use admission::Door;
+use admission::AdmissionService;
 use limiter::Limiter;
 pub(crate) use services::Services;
 use tollbar_proto::v1;
@@ -47,7 +47,7 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
 /// gRPC, answered by [`Services`].
 pub struct Grpc {
-    door: Door,
+    admission: AdmissionService,
 }
 
 impl Grpc {
@@ -59,7 +59,7 @@ impl Grpc {
         let mut services = Services::default();
         services.add(limiter, v1::FILE_DESCRIPTOR_SET);
         services.add(envoy.into_service(), tollbar_proto::envoy::FILE_DESCRIPTOR_SET);
-        Self { door: Door::new(daemon, services.into_routes(stopped)) }
+        Self { admission: AdmissionService::new(daemon, services.into_routes(stopped)) }
     }
 }
 
@@ -86,7 +86,10 @@ impl Protocol for Grpc {
             .max_send_buf_size(SEND_BYTES_MAX)
             // gRPC has no use for it.
             .auto_date_header(false)
-            .serve_connection(TokioIo::new(stream), self.door.within(bounds.body_timeout.0));
+            .serve_connection(
+                TokioIo::new(stream),
+                self.admission.with_call_time_max(bounds.body_timeout.0),
+            );
         let mut connection = pin!(connection);
         // What a client does to its connection is its own affair: errors end it, and are not told.
         tokio::select! {

@@ -37,9 +37,9 @@ use tollbar_http::Format;
 
 use super::forward_auth::{self, ForwardAuth, Trust};
 use crate::daemon::Daemon;
-use crate::metrics::Wire;
+use crate::metrics::ProtocolName;
 use crate::net::http1::{self, Responder};
-use crate::net::phase_timer::Patience;
+use crate::net::phase_timer::PhaseTimer;
 use crate::net::{Connection, Peer, Protocol};
 use crate::shutdown::Stopped;
 use crate::telemetry::Traces;
@@ -48,11 +48,11 @@ use api::BODY_BYTES_MAX;
 pub(crate) use api::Head;
 pub(crate) use check_response::{ReasonName, millis};
 pub use explain_response::ExplainResponse;
-pub use inspect::why;
-pub use openapi::{Explaining, document};
+pub use inspect::describe_denial;
+pub use openapi::{ExplainRequest, document};
 pub(crate) use refusal::Refusal;
 pub use request::Object;
-pub use response::Answer;
+pub use response::ApiResponse;
 pub(crate) use route::Route;
 
 /// HTTP/1.1, answered by the [`Api`].
@@ -64,7 +64,7 @@ pub struct Http {
 
 impl Http {
     pub fn new(daemon: Arc<Daemon>, trust: Arc<ArcSwap<Trust>>) -> Self {
-        let forward_auth = ForwardAuth::new(daemon.for_protocol(Wire::ForwardAuth), trust);
+        let forward_auth = ForwardAuth::new(daemon.for_protocol(ProtocolName::ForwardAuth), trust);
         let traces = daemon.traces.clone();
         Self { api: Api::new(daemon), forward_auth, traces }
     }
@@ -85,11 +85,11 @@ impl Responder for Http {
         &self,
         request: Request<Incoming>,
         peer: Peer,
-        patience: &Arc<Patience>,
+        phase_timer: &Arc<PhaseTimer>,
     ) -> Response<Full<Bytes>> {
         let context = self.traces.as_ref().and_then(|it| it.context_of(request.headers()));
         // In one place, traced or not: each connection has room for it.
-        let answer = pin!(self.answer(request, peer, patience));
+        let answer = pin!(self.answer(request, peer, phase_timer));
         match context {
             None => answer.await,
             Some(context) => answer.with_context(context).await,
@@ -102,7 +102,7 @@ impl Http {
         &self,
         request: Request<Incoming>,
         peer: Peer,
-        patience: &Arc<Patience>,
+        phase_timer: &Arc<PhaseTimer>,
     ) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let Self { api, forward_auth, .. } = self;
@@ -110,13 +110,13 @@ impl Http {
             // In a box, so that a check does not carry the room for it around.
             return Box::pin(forward_auth.answer(head, peer)).await.map(Full::new);
         }
-        let asked = Head { method: &head.method, uri: &head.uri, headers: &head.headers };
-        let answer = match api.admit(&asked) {
+        let head_ref = Head { method: &head.method, uri: &head.uri, headers: &head.headers };
+        let answer = match api.route_for(&head_ref) {
             Err(answer) => *answer,
-            Ok(route) if !route.has_body() => api.answer(route, &asked, &[]).await,
-            Ok(route) => match http1::read(body, BODY_BYTES_MAX, patience).await {
-                Ok(body) => api.answer(route, &asked, &body).await,
-                Err(unread) => Refusal::from(unread).answer(Format::wanted(&head.headers)),
+            Ok(route) if !route.has_body() => api.answer(route, &head_ref, &[]).await,
+            Ok(route) => match http1::read_body(body, BODY_BYTES_MAX, phase_timer).await {
+                Ok(body) => api.answer(route, &head_ref, &body).await,
+                Err(error) => Refusal::from(error).answer(Format::wanted(&head.headers)),
             },
         };
         answer.map(Full::new)

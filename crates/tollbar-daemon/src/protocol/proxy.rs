@@ -19,7 +19,7 @@ use tollbar_rules::{Cidr, Request, Verdict};
 
 use crate::daemon::Daemon;
 use crate::decision_log::LoggedRequest;
-use crate::duration_flag::Span;
+use crate::duration_flag::DurationFlag;
 use crate::net::endpoint::Endpoint;
 use crate::net::stream::Peer;
 use crate::net::{Bounds, Connection, Protocol};
@@ -77,8 +77,8 @@ pub struct GatewayFlags {
     upstream_ca: Option<PathBuf>,
 
     /// What the upstream is spoken to in; auto is HTTP/1.1, or what it offers over TLS
-    #[arg(long, env = "TOLLBAR_UPSTREAM_PROTOCOL", value_enum, default_value_t = Spoken::Auto)]
-    upstream_protocol: Spoken,
+    #[arg(long, env = "TOLLBAR_UPSTREAM_PROTOCOL", value_enum, default_value_t = UpstreamProtocolFlag::Auto)]
+    upstream_protocol: UpstreamProtocolFlag,
 
     /// Tells the upstream its own name as Host, and not the one that the client asks for
     #[arg(long, env = "TOLLBAR_UPSTREAM_HOST", num_args = 0..=1, require_equals = true,
@@ -93,7 +93,7 @@ pub struct GatewayFlags {
         value_name = "TIME",
         default_value = "5s"
     )]
-    upstream_connect_timeout: Span,
+    upstream_connect_timeout: DurationFlag,
 
     /// For the upstream to begin its answer; later it is 504
     #[arg(
@@ -102,7 +102,7 @@ pub struct GatewayFlags {
         value_name = "TIME",
         default_value = "30s"
     )]
-    upstream_answer_timeout: Span,
+    upstream_answer_timeout: DurationFlag,
 
     /// For the upstream to go on with an answer it has begun; later it is broken off
     #[arg(
@@ -111,12 +111,12 @@ pub struct GatewayFlags {
         value_name = "TIME",
         default_value = "1min"
     )]
-    upstream_idle_timeout: Span,
+    upstream_idle_timeout: DurationFlag,
 }
 
 /// What the upstream is spoken to in.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Spoken {
+enum UpstreamProtocolFlag {
     Auto,
     Http1,
     Http2,
@@ -187,9 +187,9 @@ impl GatewayFlags {
         let client_ip = ClientIp::behind_proxies(trusted_proxies.iter().copied());
         let mut options = UpstreamOptions::default();
         options.protocol = match self.upstream_protocol {
-            Spoken::Auto => UpstreamProtocol::Auto,
-            Spoken::Http1 => UpstreamProtocol::Http1,
-            Spoken::Http2 => UpstreamProtocol::Http2,
+            UpstreamProtocolFlag::Auto => UpstreamProtocol::Auto,
+            UpstreamProtocolFlag::Http1 => UpstreamProtocol::Http1,
+            UpstreamProtocolFlag::Http2 => UpstreamProtocol::Http2,
         };
         options.connect_time_max = self.upstream_connect_timeout.0;
         options.first_byte_time_max = self.upstream_answer_timeout.0;
@@ -222,9 +222,9 @@ impl PreparedProxy {
         let builder = self.builder.layer(move |layer| {
             layer
                 .on_decision(on_decision)
-                .on_hold_error(move |_| for_holds.metrics.hold_failed())
+                .on_hold_error(move |_| for_holds.metrics.count_hold_failure())
                 .denial_response(move |denial, parts| {
-                    denied(&for_denials, &identity, denial, parts)
+                    denial_response(&for_denials, &identity, denial, parts)
                 })
         });
         let gateway = builder.build(Arc::clone(&daemon.engine))?;
@@ -233,7 +233,7 @@ impl PreparedProxy {
 }
 
 /// The answer to a request that does not pass, which can be asked about.
-fn denied(
+fn denial_response(
     daemon: &Daemon,
     identity: &Identity,
     denial: &Denial<'_>,
@@ -245,7 +245,7 @@ fn denied(
     let request = Request::new(parts.method.as_str(), parts.uri.path());
     // It was one when it was denied.
     if let Ok(request) = request.and_then(|it| it.with_attributes(&pairs)) {
-        let id = daemon.denied(&LoggedRequest::of(&request), denial.verdict());
+        let id = daemon.record_denial(&LoggedRequest::of(&request), denial.verdict());
         response.headers_mut().extend(id.header());
     }
     response

@@ -30,7 +30,7 @@ use crate::net::{Connection, Protocol};
 use crate::shutdown::Stopped;
 use frame::FRAME_BYTES_MAX;
 use reply::Replies;
-use session::{Session, Then};
+use session::{NextStep, Session};
 
 /// What a connection has at first, in each direction, and comes back to when it is quiet.
 const BUFFER_BYTES: usize = 16 * 1024;
@@ -90,20 +90,20 @@ where
         let bytes_read = tokio::select! {
             biased;
             read = stream.read_buf(&mut input.bytes) => read?,
-            () = &mut admission, if !session.is_admitted() => return Ok(()),
+            () = &mut admission, if !session.is_authorized() => return Ok(()),
             // Nothing that has arrived is unread: reading comes first.
             () = &mut stop => return end(stream).await,
         };
         if bytes_read == 0 {
             return Ok(());
         }
-        let was_admitted = session.is_admitted();
+        let was_admitted = session.is_authorized();
         loop {
             let progress = session.answer(input.unread(), &mut replies).await;
             input.take(progress.bytes);
             // A client that never pauses must not keep a daemon from stopping.
             let is_over = stopped.is_over();
-            if progress.then == Then::Read && !is_over && input.read_on(&mut stream).await? {
+            if progress.next == NextStep::Read && !is_over && input.read_on(&mut stream).await? {
                 continue;
             }
             if !replies.bytes().is_empty() {
@@ -111,14 +111,14 @@ where
                 stream.flush().await?;
                 replies.clear(BUFFER_BYTES);
             }
-            match progress.then {
-                Then::Read if is_over => return end(stream).await,
-                Then::Read => break,
-                Then::Write => {}
-                Then::End => return stream.shutdown().await,
+            match progress.next {
+                NextStep::Read if is_over => return end(stream).await,
+                NextStep::Read => break,
+                NextStep::Write => {}
+                NextStep::End => return stream.shutdown().await,
             }
         }
-        if was_admitted && !session.is_admitted() {
+        if was_admitted && !session.is_authorized() {
             admission.as_mut().reset(Instant::now() + ADMISSION_TIME_MAX);
         }
     }

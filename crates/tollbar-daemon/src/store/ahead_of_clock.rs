@@ -8,7 +8,7 @@ use serde::Serialize;
 use tollbar_rules::{AheadDenial, AheadNews, AsyncEngine};
 use tracing::warn;
 
-use crate::rfc3339::Instant;
+use crate::rfc3339::Rfc3339;
 
 /// Denials by counters that owe more than their policy can: the clock ran ahead, a snapshot was restored or
 /// a limit was lowered.
@@ -23,7 +23,7 @@ pub struct AheadOfClock {
     ahead_seconds: u64,
     /// When it was.
     #[schemars(with = "String", extend("format" = "date-time"))]
-    denied_at: Instant,
+    denied_at: Rfc3339,
 }
 
 impl AheadOfClock {
@@ -31,7 +31,7 @@ impl AheadOfClock {
     pub fn of(engine: &AsyncEngine) -> Option<Self> {
         let found = engine.ahead_of_clock();
         let AheadDenial { rule, by, at, .. } = found.newest?;
-        let (rule, denied_at) = (rule.to_string(), Instant(at));
+        let (rule, denied_at) = (rule.to_string(), Rfc3339(at));
         Some(Self { denials: found.denials, rule, ahead_seconds: by.as_secs(), denied_at })
     }
 }
@@ -40,7 +40,7 @@ impl AheadOfClock {
 pub fn log_news(engine: &AsyncEngine) {
     let AheadNews { first, failure, .. } = engine.take_ahead_news();
     for AheadDenial { rule, by, .. } in first {
-        let by = rough(by);
+        let by = format_roughly(by);
         warn!(
             "rule `{rule}`: a counter owes {by} more than its policy can; the clock ran ahead, a snapshot \
              was restored or the limit was lowered; clients of that counter are denied until then. \
@@ -53,7 +53,7 @@ pub fn log_news(engine: &AsyncEngine) {
 }
 
 /// For people: `90 s`, `5 min`, `23 h`, `12 days`, rounded down.
-pub fn rough(time: Duration) -> String {
+pub fn format_roughly(time: Duration) -> String {
     match time.as_secs() {
         seconds @ ..120 => format!("{seconds} s"),
         seconds @ ..7_200 => format!("{} min", seconds / 60),
@@ -78,7 +78,7 @@ mod tests {
             (172_799, "47 h"),
             (172_800, "2 days"),
         ] {
-            assert_eq!(rough(Duration::from_secs(seconds)), expected);
+            assert_eq!(format_roughly(Duration::from_secs(seconds)), expected);
         }
     }
 }

@@ -10,7 +10,7 @@ use tollbar::{MemoryStore, MemoryStoreBuilder, SnapshotError};
 use tracing::warn;
 
 use crate::background;
-use crate::duration_flag::Span;
+use crate::duration_flag::DurationFlag;
 use crate::shutdown::Stopped;
 
 /// Where and how often counters are written.
@@ -23,12 +23,12 @@ pub struct SnapshotFlags {
 
     /// How often the snapshot is written while the daemon runs: what a crash may lose
     #[arg(long, env = "TOLLBAR_SNAPSHOT_EVERY", value_name = "TIME", default_value = "1min")]
-    snapshot_every: Span,
+    snapshot_every: DurationFlag,
 }
 
 /// A file and the counters that belong there.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct SnapshotFile {
     path: PathBuf,
     every: Duration,
     pub store: Arc<MemoryStore>,
@@ -50,15 +50,15 @@ impl SnapshotFlags {
     }
 
     /// Where the counters of `store` are to be kept, if they are.
-    pub fn of(&self, store: Option<&Arc<MemoryStore>>) -> Option<Snapshot> {
+    pub fn file_for(&self, store: Option<&Arc<MemoryStore>>) -> Option<SnapshotFile> {
         let (path, store) = (self.snapshot.clone()?, Arc::clone(store?));
-        Some(Snapshot { path, every: self.snapshot_every.0, store })
+        Some(SnapshotFile { path, every: self.snapshot_every.0, store })
     }
 }
 
-impl Snapshot {
+impl SnapshotFile {
     /// Writes every so often until `ended`, and then once more: what is returned is how that went.
-    pub async fn keep(self, mut ended: Stopped) -> Result<(), SnapshotError> {
+    pub async fn run(self, mut ended: Stopped) -> Result<(), SnapshotError> {
         let mut turns = tokio::time::interval(self.every);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // The first is at once, and there is nothing to write yet.
@@ -72,7 +72,7 @@ impl Snapshot {
                     // The next may go better; the counters are in memory all the same.
                     Err(error) => if !std::mem::replace(&mut is_failing, true) {
                         let file = self.path.display();
-                        warn!(%file, error = told(&error), "cannot write the snapshot");
+                        warn!(%file, error = snapshot_error_text(&error), "cannot write the snapshot");
                     },
                 },
             }
@@ -92,7 +92,7 @@ impl Snapshot {
 }
 
 /// What an error of a snapshot says, with what the system said.
-pub fn told(error: &SnapshotError) -> String {
+pub fn snapshot_error_text(error: &SnapshotError) -> String {
     match error {
         SnapshotError::Io { source, .. } => format!("{error}: {source}"),
         _ => error.to_string(),

@@ -4,11 +4,11 @@ use super::*;
 
 fn read(text: &str) -> String {
     match text.parse() {
-        Ok(Place::Server(url)) => url,
-        Ok(Place::Cluster(urls)) => urls.join(" "),
-        Ok(Place::Sentinels { urls, master }) => format!("{} of {master}", urls.join(" ")),
-        Ok(Place::Memory) => "in memory".to_owned(),
-        Err(PlaceError) => "nothing".to_owned(),
+        Ok(StoreAddress::Server(url)) => url,
+        Ok(StoreAddress::Cluster(urls)) => urls.join(" "),
+        Ok(StoreAddress::Sentinels { urls, master }) => format!("{} of {master}", urls.join(" ")),
+        Ok(StoreAddress::Memory) => "in memory".to_owned(),
+        Err(StoreAddressError) => "nothing".to_owned(),
     }
 }
 
@@ -44,7 +44,7 @@ fn a_password_is_never_shown() {
         "rediss+cluster://user:hunter2@a,b",
         "redis+sentinel://:hunter2@a,b/m",
     ] {
-        let place: Place = text.parse().unwrap();
+        let place: StoreAddress = text.parse().unwrap();
         for shown in [format!("{place}"), format!("{place:?}")] {
             assert!(!shown.contains("hunter2") && !shown.contains("user"), "{shown}");
             assert!(shown.contains("..@"), "{shown}");

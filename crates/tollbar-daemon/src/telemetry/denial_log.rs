@@ -9,9 +9,9 @@ use tollbar_rules::Verdict;
 use tracing::info;
 
 use crate::decision_log::DecisionId;
-use crate::metrics::{Outcome, Wire};
+use crate::metrics::{Outcome, ProtocolName};
 
-/// How many denials are told.
+/// How many denials are logged.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct DenialFlags {
     /// The most denials that are told in a second; 0 tells none
@@ -19,24 +19,31 @@ pub struct DenialFlags {
     log_denials: u16,
 }
 
-/// Tells some denials.
+/// Logs some of the denials of each second.
 #[derive(Debug, Default)]
 pub struct DenialLog {
-    told_max: u64,
-    /// The second it is, since 1970, above the 16 bits that say how many of its denials were told.
-    told: AtomicU64,
+    per_second_max: u64,
+    /// The second it is, since 1970, above the 16 bits that say how many of its denials were logged.
+    logged: AtomicU64,
     untold: AtomicU64,
 }
 
 impl DenialFlags {
     pub fn open(self) -> DenialLog {
-        DenialLog { told_max: self.log_denials.into(), ..DenialLog::default() }
+        DenialLog { per_second_max: self.log_denials.into(), ..DenialLog::default() }
     }
 }
 
 impl DenialLog {
-    pub(crate) fn tell(&self, id: DecisionId, wire: Wire, verdict: &Verdict, now: Timestamp) {
-        if self.told_max == 0 {
+    /// Logs a denial, unless its second has had enough.
+    pub(crate) fn log(
+        &self,
+        id: DecisionId,
+        protocol: ProtocolName,
+        verdict: &Verdict,
+        now: Timestamp,
+    ) {
+        if self.per_second_max == 0 {
             return;
         }
         let Some(untold) = self.take(now) else {
@@ -46,7 +53,7 @@ impl DenialLog {
         let retry_after_ms = verdict.retry_after().map(|it| it.as_millis() as u64);
         info!(
             decision_id = %id,
-            listener = wire.name(),
+            listener = protocol.name(),
             rule,
             outcome = Outcome::of(verdict).name(),
             retry_after_ms,
@@ -55,15 +62,15 @@ impl DenialLog {
         );
     }
 
-    /// How many were not told since the last that was, if this one is to be.
+    /// Returns how many denials were left out since the last that was logged, if this one is to be logged.
     fn take(&self, now: Timestamp) -> Option<u64> {
         let second = now.as_micros() / 1_000_000;
-        let taken = self.told.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |told| {
+        let taken = self.logged.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |logged| {
             // A clock that goes back begins no second anew.
-            if told >> 16 < second {
+            if logged >> 16 < second {
                 return Some((second << 16) + 1);
             }
-            (told & 0xffff < self.told_max).then_some(told + 1)
+            (logged & 0xffff < self.per_second_max).then_some(logged + 1)
         });
         if taken.is_err() {
             self.untold.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +86,7 @@ mod tests {
 
     #[test]
     fn so_many_of_a_second_are_told_and_the_others_counted() {
-        let log = DenialLog { told_max: 2, ..DenialLog::default() };
+        let log = DenialLog { per_second_max: 2, ..DenialLog::default() };
         let at = |us| log.take(Timestamp::from_micros(us));
         assert_eq!([at(5_000_000), at(5_999_999), at(5_999_999)], [Some(0), Some(0), None]);
         assert_eq!([at(4_000_000), at(5_000_000)], [None, None], "a clock that goes back");

@@ -28,7 +28,7 @@ use tollbar_tls::Connector;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::decision_log::DecisionId;
-use crate::metrics::{Outcome, Wire};
+use crate::metrics::{Outcome, ProtocolName};
 
 /// Spans that wait to be sent.
 const QUEUE_MAX: usize = 2_048;
@@ -84,15 +84,15 @@ pub struct Traces {
     share: Share,
 }
 
-/// A check that is traced.
-pub struct Traced {
+/// The beginning of the span of a check that is traced.
+pub struct CheckSpan {
     parent: Context,
     start: Timestamp,
 }
 
-/// What is known of a check when it is over.
-pub struct Decided<'a> {
-    pub(crate) wire: Wire,
+/// A check that is over, for its span.
+pub struct FinishedCheck<'a> {
+    pub(crate) protocol: ProtocolName,
     pub(crate) verdict: &'a Verdict,
     pub(crate) id: DecisionId,
     pub(crate) took: Duration,
@@ -137,27 +137,27 @@ fn secure_channel(url: &str, host: &str) -> Result<Channel, TracesError> {
 impl Traces {
     /// The trace that a request is part of, where it says so.
     pub(crate) fn context_of(&self, headers: &HeaderMap) -> Option<Context> {
-        headers
-            .contains_key("traceparent")
-            .then(|| self.propagator.extract_with_context(&Context::new(), &Headers(headers)))
+        headers.contains_key("traceparent").then(|| {
+            self.propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers))
+        })
     }
 
     /// Decides whether a check is traced: as its caller says, if that is known here, else by chance.
-    pub(crate) fn begin(&self, now: impl FnOnce() -> Timestamp) -> Option<Traced> {
+    pub(crate) fn begin(&self, now: impl FnOnce() -> Timestamp) -> Option<CheckSpan> {
         let parent = Context::current();
         let is_traced = {
             let span = parent.span();
             let caller = span.span_context();
             if caller.is_valid() { caller.is_sampled() } else { self.share.is_hit() }
         };
-        is_traced.then(|| Traced { parent, start: now() })
+        is_traced.then(|| CheckSpan { parent, start: now() })
     }
 
     /// Sends the span of a check that is over. The id of its trace.
-    pub(crate) fn end(&self, traced: &Traced, decided: &Decided<'_>) -> u128 {
-        let Decided { wire, verdict, id, took } = *decided;
+    pub(crate) fn end(&self, span: &CheckSpan, finished: &FinishedCheck<'_>) -> u128 {
+        let FinishedCheck { protocol, verdict, id, took } = *finished;
         let mut attributes = vec![
-            KeyValue::new("tollbar.listener", wire.name()),
+            KeyValue::new("tollbar.listener", protocol.name()),
             KeyValue::new("tollbar.outcome", Outcome::of(verdict).name()),
             KeyValue::new("tollbar.decision_id", id.to_string()),
         ];
@@ -167,14 +167,14 @@ impl Traces {
         if let Some(tier) = verdict.binding().and_then(|it| it.tier()) {
             attributes.push(KeyValue::new("tollbar.tier", tier.to_owned()));
         }
-        let start = SystemTime::UNIX_EPOCH + Duration::from_micros(traced.start.as_micros());
+        let start = SystemTime::UNIX_EPOCH + Duration::from_micros(span.start.as_micros());
         let mut span = self
             .tracer
             .span_builder("tollbar.check")
             .with_kind(SpanKind::Server)
             .with_start_time(start)
             .with_attributes(attributes)
-            .start_with_context(&self.tracer, &traced.parent);
+            .start_with_context(&self.tracer, &span.parent);
         span.end_with_timestamp(start + took);
         u128::from_be_bytes(span.span_context().trace_id().to_bytes())
     }
@@ -218,9 +218,9 @@ impl FromStr for Collector {
     }
 }
 
-struct Headers<'h>(&'h HeaderMap);
+struct HeaderExtractor<'h>(&'h HeaderMap);
 
-impl Extractor for Headers<'_> {
+impl Extractor for HeaderExtractor<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.to_str().ok()
     }

@@ -15,7 +15,7 @@ use crate::operations::auth::access::Permission;
 use tollbar_daemon::decision_log::DecisionId;
 use tollbar_daemon::decision_log::Denial;
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::protocol::http::why;
+use tollbar_daemon::protocol::http::describe_denial;
 
 /// Rules that are listed although they do not apply.
 const IDLE_MAX: usize = 50;
@@ -116,7 +116,7 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
 
 async fn explain(context: &PageContext<'_>, about: &str) -> Result<ExplanationPanel, Problem> {
     if let Some(id) = DecisionId::parse(about) {
-        let denial = context.admin.daemon.decisions.find(id).ok_or_else(|| {
+        let denial = context.admin.daemon.decision_log.find(id).ok_or_else(|| {
             let detail = "no denial of this id is remembered here: each node keeps its latest ones";
             Problem::invalid_field("", detail)
         })?;
@@ -218,7 +218,7 @@ impl ExplanationPanel {
                 Outcome::Never => "Denied for good.",
                 _ => "Denied.",
             },
-            summary: sentence(&why(verdict)),
+            summary: sentence(&describe_denial(verdict)),
             facts,
             limits: limits(verdict),
             fates: Vec::new(),

@@ -4,7 +4,7 @@ use tollbar_rules::admin::{RuleView, changed_fields};
 use tollbar_rules::{AlgorithmKind, Mode, OnOutage, Per, Rule};
 
 use super::super::form::FormFields;
-use tollbar_daemon::problem::{Problem, Wrong};
+use tollbar_daemon::problem::{Problem, FieldError};
 
 /// A field of the form.
 #[derive(Debug, Clone)]
@@ -239,7 +239,7 @@ pub(crate) fn from_rule(rule: &Rule) -> Vec<Field> {
 
 /// The form, filled with what was sent, and what is wrong with it.
 pub(crate) fn from_form(form: &FormFields, problem: Option<&Problem>) -> Vec<Field> {
-    let wrongs: &[Wrong] = problem.map_or(&[], |it| &it.fields);
+    let wrongs: &[FieldError] = problem.map_or(&[], |it| &it.fields);
     KINDS
         .iter()
         .map(|kind| {
@@ -276,7 +276,7 @@ impl Draft {
         let mut wrong = Vec::new();
         for kind in &KINDS {
             if let Err(detail) = (kind.set)(&mut self, text(kind).as_ref().trim()) {
-                wrong.push(Wrong { field: kind.name.to_owned(), detail });
+                wrong.push(FieldError { field: kind.name.to_owned(), detail });
             }
         }
         if !wrong.is_empty() {

@@ -8,7 +8,7 @@ use crate::dashboard::panel::traffic::TrafficPanel;
 use crate::dashboard::view::formatting::{Count, Latency, Rate, RelativeTime, Share};
 use crate::dashboard::view::untrusted_text::UntrustedText;
 use crate::database::NodeRow;
-use tollbar_daemon::metrics::Snapshot;
+use tollbar_daemon::metrics::MetricsSnapshot;
 
 /// A node that has not been heard of for so long is told apart.
 const NODE_LATE_US: u64 = 10_000_000;
@@ -59,7 +59,7 @@ impl State {
 impl HealthPanel {
     /// As the daemon counts, and as the database has heard from the nodes, if it can be asked.
     pub(crate) fn of(
-        snapshot: &Snapshot,
+        snapshot: &MetricsSnapshot,
         lately: &TrafficPanel,
         nodes: Option<(Vec<NodeRow>, u64)>,
         now: Timestamp,

@@ -14,7 +14,7 @@ use crate::dashboard::view::untrusted_text::UntrustedText;
 use crate::operations::Admin;
 use tollbar::Timestamp;
 use tollbar_daemon::decision_log::Denial;
-use tollbar_daemon::metrics::Snapshot;
+use tollbar_daemon::metrics::MetricsSnapshot;
 
 /// Rules, keys and denials that there is room for.
 const RULES_MAX: usize = 12;
@@ -130,7 +130,7 @@ impl OverviewPanels {
             traffic: render(&traffic),
             rules: render(&RulesPanel::of(admin, &snapshot)),
             keys: render(&KeysPanel::of(admin, None, KEYS_MAX)),
-            tail: render(&DenialsPanel::of(daemon.decisions.latest(DENIALS_MAX))),
+            tail: render(&DenialsPanel::of(daemon.decision_log.latest(DENIALS_MAX))),
         }
     }
 }
@@ -153,7 +153,7 @@ impl RuleTraffic {
         names.into_iter().filter_map(figures).collect()
     }
 
-    fn of(series: &tollbar_daemon::metrics::Past) -> Self {
+    fn of(series: &tollbar_daemon::metrics::HistorySeries) -> Self {
         let mut figures = Self { seconds: series.points.len() as u64, ..Self::default() };
         for it in &series.points {
             let denied = u64::from(it.denied) + u64::from(it.shadow_denied);
@@ -181,7 +181,7 @@ impl RuleTraffic {
 }
 
 impl RulesPanel {
-    fn of(admin: &Admin, snapshot: &Snapshot) -> Self {
+    fn of(admin: &Admin, snapshot: &MetricsSnapshot) -> Self {
         let mut figures = RuleTraffic::all(admin);
         let rules = admin.daemon.engine.rules();
         let mut rows: Vec<RulesPanelRow> = Vec::new();
@@ -262,7 +262,7 @@ impl DenialsPanel {
 impl DeniedRequest {
     /// What was asked for; nothing is known of what was too long to be kept.
     pub(crate) fn of(denial: &Denial) -> Self {
-        let request = denial.asked.as_deref().and_then(|it| serde_json::from_str(it).ok());
+        let request = denial.request.as_deref().and_then(|it| serde_json::from_str(it).ok());
         request.unwrap_or_default()
     }
 

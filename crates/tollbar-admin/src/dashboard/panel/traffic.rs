@@ -6,7 +6,7 @@ use askama::Template;
 use crate::dashboard::view::chart::{Column, Mark, StackedChart};
 use crate::dashboard::view::formatting::{ClockTime, Rate, Share, ShortCount};
 use tollbar::Timestamp;
-use tollbar_daemon::metrics::{History, MINUTES_MAX, Past, Point, SECONDS_MAX};
+use tollbar_daemon::metrics::{History, HistorySeries, MINUTES_MAX, Point, SECONDS_MAX};
 
 /// Columns of a chart.
 const COLUMNS: usize = 180;
@@ -50,7 +50,7 @@ impl Range {
     }
 
     /// The points of a chart, and how many make a column.
-    fn series(self, history: &History, of: Option<&str>) -> (Option<Past>, u64) {
+    fn series(self, history: &History, of: Option<&str>) -> (Option<HistorySeries>, u64) {
         match self {
             Self::Minutes => (history.seconds(of, SECONDS_MAX), (SECONDS_MAX / COLUMNS) as u64),
             Self::Day => (history.minutes(of, MINUTES_MAX), (MINUTES_MAX / COLUMNS) as u64),
@@ -75,7 +75,7 @@ impl TrafficPanel {
         }
     }
 
-    fn from_history(series: &Past, per_column: u64, history: &History, range: Range) -> Self {
+    fn from_history(series: &HistorySeries, per_column: u64, history: &History, range: Range) -> Self {
         let step_s = u64::from(series.step_s) * per_column;
         let start = series.start.as_micros() / 1_000_000;
         let end = start + series.points.len() as u64 * u64::from(series.step_s);
@@ -91,7 +91,7 @@ impl TrafficPanel {
                 *place = place.plus(Column::of(*point));
             }
         }
-        let marks = history.marks().filter_map(|it| {
+        let marks = history.rules_changes().filter_map(|it| {
             let column = (it.at.as_micros() / 1_000_000 / step_s).checked_sub(first)?;
             let title =
                 format!("Rules changed at {} UTC (v{})", ClockTime(it.at), it.rules_version);

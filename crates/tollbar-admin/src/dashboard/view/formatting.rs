@@ -4,7 +4,7 @@ use std::fmt;
 
 use tollbar::Timestamp;
 
-use tollbar_daemon::rfc3339::Instant;
+use tollbar_daemon::rfc3339::Rfc3339;
 
 /// What stands where nothing is known.
 const NONE: &str = "–";
@@ -152,14 +152,14 @@ impl fmt::Display for ClockTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // To the second that has begun, where the text itself rounds up.
         let second = self.0.as_micros() / 1_000_000 * 1_000_000;
-        f.write_str(&Instant(Timestamp::from_micros(second)).text().as_str()[11..19])
+        f.write_str(&Rfc3339(Timestamp::from_micros(second)).text().as_str()[11..19])
     }
 }
 
 impl fmt::Display for DateTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let second = self.0.as_micros() / 1_000_000 * 1_000_000;
-        let text = Instant(Timestamp::from_micros(second)).text();
+        let text = Rfc3339(Timestamp::from_micros(second)).text();
         write!(f, "{} {}", &text.as_str()[..10], &text.as_str()[11..19])
     }
 }

@@ -13,7 +13,7 @@ use crate::database::{
     AuditAction, AuditFilter, AuditKind, AuditRow, AuditState, AuditedRule, BrokenRule, Page,
     PageRequest, RepositoryError, Result, RuleFilter, RuleId, RuleRow,
 };
-use tollbar_daemon::rfc3339::Instant;
+use tollbar_daemon::rfc3339::Rfc3339;
 
 /// The longest JSON of a rule.
 const SPEC_BYTES_MAX: usize = 262_144;
@@ -285,7 +285,7 @@ fn audited(row: &RuleRow) -> AuditState {
     AuditState::Rule(Box::new(AuditedRule {
         rule_id: row.id,
         version: row.version,
-        deleted_at: row.deleted_at.map(Instant),
+        deleted_at: row.deleted_at.map(Rfc3339),
         rule: row.rule.clone(),
     }))
 }

@@ -43,8 +43,8 @@ log: { format: json, level: debug }
         "max_connections: 7",
         "insecure: true",
         "tls_cert: Some(\"a.pem\"), tls_key: Some(\"b.pem\")",
-        "snapshot_every: Span(300s)",
-        "store_deadline: Span(40ms)",
+        "snapshot_every: DurationFlag(300s)",
+        "store_deadline: DurationFlag(40ms)",
         "log_format: Json, log_level: Debug",
         // Not said: the default.
         "max_keys: 1000000",

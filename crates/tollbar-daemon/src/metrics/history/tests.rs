@@ -22,11 +22,11 @@ fn at(second: u64) -> Timestamp {
     Timestamp::from_micros(second * 1_000_000 + 999)
 }
 
-fn allowed(allowed: u64) -> Outcomes {
-    Outcomes { allowed, ..Outcomes::default() }
+fn allowed(allowed: u64) -> OutcomeCounts {
+    OutcomeCounts { allowed, ..OutcomeCounts::default() }
 }
 
-fn counts(series: &Series) -> Vec<u32> {
+fn counts(series: &HistorySeries) -> Vec<u32> {
     series.points.iter().map(|it| it.allowed).collect()
 }
 
@@ -115,17 +115,20 @@ fn a_rule_that_is_gone_has_no_history_and_the_change_is_marked() {
     check(&engine, 0, 1);
     check(&engine, 1, 1);
     history.tick(at(1), allowed(0), &engine.tallies());
-    assert_eq!(history.marks().count(), 0);
+    assert_eq!(history.rules_changes().count(), 0);
     engine.replace(rules(1));
     history.tick(at(2), allowed(0), &engine.tallies());
     assert_eq!(history.rules().collect::<Vec<_>>(), ["r0"]);
-    assert_eq!(history.marks().collect::<Vec<_>>(), [Mark { at: at(2), rules_version: 2 }]);
+    assert_eq!(
+        history.rules_changes().collect::<Vec<_>>(),
+        [RulesChange { at: at(2), rules_version: 2 }]
+    );
     assert_eq!(counts(&history.seconds(Some("r0"), 9).unwrap()), [1, 0], "what stays goes on");
-    for version in 0..2 * MARKS_MAX as u64 {
+    for version in 0..2 * RULES_CHANGES_MAX as u64 {
         engine.replace(rules(1));
         history.tick(at(3 + version), allowed(0), &engine.tallies());
     }
-    assert_eq!(history.marks().count(), MARKS_MAX);
+    assert_eq!(history.rules_changes().count(), RULES_CHANGES_MAX);
 }
 
 #[test]

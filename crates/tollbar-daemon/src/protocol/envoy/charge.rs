@@ -2,25 +2,25 @@
 //!
 //! The reference adds every hit to its counter and looks afterwards whether that was too much, so denied
 //! hits count: whoever goes on after a denial of many hits may be denied fewer that had room before. A
-//! counter here goes on beyond the limit as well (see [`Limit`]), in one call of the store.
+//! counter here goes on beyond the limit as well (see [`EnvoyLimit`]), in one call of the store.
 
 use std::sync::Arc;
 
 use tollbar::{Batch, Decision, Entry, Role, Store, StoreError, Timestamp};
 
-use super::domains::Mode;
-use super::limit::Limit;
+use super::domains::EnforcementMode;
+use super::limit::EnvoyLimit;
 
-/// What one descriptor adds to one counter.
+/// The hits that one descriptor adds to one counter, or takes back.
 #[derive(Debug)]
-pub(super) struct Question<'t> {
+pub(super) struct CounterCharge<'t> {
     pub(super) key: Vec<u8>,
-    pub(super) limit: std::borrow::Cow<'t, Limit>,
-    pub(super) mode: Mode,
+    pub(super) limit: std::borrow::Cow<'t, EnvoyLimit>,
+    pub(super) mode: EnforcementMode,
     pub(super) hits: Hits,
 }
 
-/// How much. Zero looks, and adds nothing.
+/// How many hits are added or taken back. Adding zero only looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hits {
     Add(u64),
@@ -37,35 +37,35 @@ pub(super) struct CounterReading {
     pub(super) reset_at: Timestamp,
 }
 
-/// Each question by itself: all are counted, whatever the others say.
+/// Counts each charge by itself, whatever becomes of the others.
 pub(super) async fn count_each(
     store: &dyn Store,
-    questions: &[Question<'_>],
+    charges: &[CounterCharge<'_>],
 ) -> Result<Vec<CounterReading>, StoreError> {
-    let cost = |question: &Question<'_>| match question.hits {
-        Hits::Add(hits) => question.limit.charge(hits),
+    let cost = |charge: &CounterCharge<'_>| match charge.hits {
+        Hits::Add(hits) => charge.limit.charge(hits),
         Hits::Refund(_) => 0,
     };
-    // One question by itself is answered sooner than a batch of one.
-    if let [question] = questions {
-        let answer = store.check(&question.key, &question.limit.counter, cost(question));
-        return Ok(vec![question.counted(store, answer.await?).await?]);
+    // One charge by itself is decided sooner than a batch of one.
+    if let [charge] = charges {
+        let answer = store.check(&charge.key, &charge.limit.counter, cost(charge));
+        return Ok(vec![charge.counted(store, answer.await?).await?]);
     }
-    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(questions.len());
-    for question in questions {
-        let entry = Entry::new(&question.key, &question.limit.counter);
-        entries.push(entry.with_cost(cost(question)));
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(charges.len());
+    for charge in charges {
+        let entry = Entry::new(&charge.key, &charge.limit.counter);
+        entries.push(entry.with_cost(cost(charge)));
     }
     store.decide(Batch::independent(&mut entries)).await?;
-    let mut all = Vec::with_capacity(questions.len());
-    for (question, entry) in questions.iter().zip(&entries) {
+    let mut all = Vec::with_capacity(charges.len());
+    for (charge, entry) in charges.iter().zip(&entries) {
         let decision = entry.decision().ok_or_else(undecided)?;
-        all.push(question.counted(store, decision).await?);
+        all.push(charge.counted(store, decision).await?);
     }
     Ok(all)
 }
 
-impl Question<'_> {
+impl CounterCharge<'_> {
     /// What the counter's answer comes to, hits taken back.
     async fn counted(
         &self,
@@ -101,62 +101,64 @@ impl Question<'_> {
 /// Hits that are given back are given back in any case.
 pub(super) async fn count_all_or_none(
     store: &dyn Store,
-    questions: &[Question<'_>],
+    charges: &[CounterCharge<'_>],
     now: Timestamp,
 ) -> Result<Vec<CounterReading>, StoreError> {
-    let is_quota = |question: &Question<'_>| question.mode == Mode::Quota && question.adds();
-    let quota_count = questions.iter().filter(|it| is_quota(it)).count();
-    let denies = |question: &Question<'_>| match question.mode {
-        Mode::Enforce => true,
-        Mode::Shadow => false,
+    let is_quota =
+        |charge: &CounterCharge<'_>| charge.mode == EnforcementMode::Quota && charge.adds();
+    let quota_count = charges.iter().filter(|it| is_quota(it)).count();
+    let denies = |charge: &CounterCharge<'_>| match charge.mode {
+        EnforcementMode::Enforce => true,
+        EnforcementMode::Shadow => false,
         // One of many quotas denies nothing; the only one does.
-        Mode::Quota => quota_count == 1,
+        EnforcementMode::Quota => quota_count == 1,
     };
     // Where nothing passes at all, the others are only looked at.
-    let nothing_passes = |it: &Question<'_>| it.limit.bound.is_none() && it.adds() && denies(it);
-    let is_blocked = questions.iter().any(nothing_passes);
+    let nothing_passes =
+        |it: &CounterCharge<'_>| it.limit.bound.is_none() && it.adds() && denies(it);
+    let is_blocked = charges.iter().any(nothing_passes);
 
-    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(questions.len());
-    for question in questions {
-        let Some(bound) = &question.limit.bound else {
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(charges.len());
+    for charge in charges {
+        let Some(bound) = &charge.limit.bound else {
             continue;
         };
-        let cost = match question.hits {
+        let cost = match charge.hits {
             Hits::Add(hits) if !is_blocked => hits,
             _ => 0,
         };
-        let role = if denies(question) { Role::Enforce } else { Role::Shadow };
-        entries.push(Entry::new(&question.key, bound).with_cost(cost).with_role(role));
+        let role = if denies(charge) { Role::Enforce } else { Role::Shadow };
+        entries.push(Entry::new(&charge.key, bound).with_cost(cost).with_role(role));
     }
     if !entries.is_empty() {
         store.decide(Batch::all_or_none(&mut entries)).await?;
     }
 
-    let mut all = Vec::with_capacity(questions.len());
+    let mut all = Vec::with_capacity(charges.len());
     let mut answers = entries.iter();
-    for question in questions {
-        if question.limit.bound.is_none() {
-            all.push(question.never(now));
+    for charge in charges {
+        if charge.limit.bound.is_none() {
+            all.push(charge.never(now));
             continue;
         }
         let decision = answers.next().and_then(Entry::decision).ok_or_else(undecided)?;
         let (mut remaining, reset_at) = counter_of(decision)?;
-        if let (Hits::Refund(hits), Some(bound)) = (question.hits, &question.limit.bound) {
-            let refunded = store.refund(&question.key, bound, reset_at.as_micros(), hits).await?;
+        if let (Hits::Refund(hits), Some(bound)) = (charge.hits, &charge.limit.bound) {
+            let refunded = store.refund(&charge.key, bound, reset_at.as_micros(), hits).await?;
             remaining = remaining.saturating_add(refunded).min(bound.limit());
         }
         all.push(CounterReading { is_over: !decision.is_allowed(), remaining, reset_at });
     }
     let over_count = |all: &[CounterReading]| {
-        questions.iter().zip(all).filter(|(it, counted)| is_quota(it) && counted.is_over).count()
+        charges.iter().zip(all).filter(|(it, counted)| is_quota(it) && counted.is_over).count()
     };
     if quota_count > 1 && over_count(&all) == quota_count {
-        give_back(store, &entries, questions, &mut all).await?;
+        give_back(store, &entries, charges, &mut all).await?;
     }
     Ok(all)
 }
 
-impl Question<'_> {
+impl CounterCharge<'_> {
     /// The answer where nothing passes: no counter is needed for it.
     pub(super) fn never(&self, now: Timestamp) -> CounterReading {
         let window_us = self.limit.unit.window().as_micros() as u64;
@@ -173,12 +175,12 @@ impl Question<'_> {
 async fn give_back(
     store: &dyn Store,
     entries: &[Entry<'_>],
-    questions: &[Question<'_>],
+    charges: &[CounterCharge<'_>],
     all: &mut [CounterReading],
 ) -> Result<(), StoreError> {
     let mut entries = entries.iter();
-    for (question, counted) in questions.iter().zip(all) {
-        if question.limit.bound.is_none() {
+    for (charge, counted) in charges.iter().zip(all) {
+        if charge.limit.bound.is_none() {
             continue;
         }
         let Some(entry) = entries.next() else {

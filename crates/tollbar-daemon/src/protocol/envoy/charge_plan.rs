@@ -8,9 +8,9 @@ use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tonic::Status;
 
-use super::charge::{Hits, Question};
-use super::domains::{Domains, Met, Mode};
-use super::limit::Limit;
+use super::charge::{CounterCharge, Hits};
+use super::domains::{Domains, EnforcementMode, RuleMatch};
+use super::limit::EnvoyLimit;
 use super::unit::Unit;
 
 /// The most descriptors of one call.
@@ -20,9 +20,9 @@ const ENTRIES_MAX: usize = 64;
 
 /// What becomes of the descriptors of a call, by their places.
 #[derive(Debug)]
-pub(super) struct Plan<'t> {
+pub(super) struct ChargePlan<'t> {
     pub(super) steps: Vec<Step<'t>>,
-    pub(super) questions: Vec<Question<'t>>,
+    pub(super) charges: Vec<CounterCharge<'t>>,
 }
 
 /// What becomes of one descriptor.
@@ -31,7 +31,7 @@ pub(super) enum Step<'t> {
     /// It meets no limit.
     Free,
     Unlimited,
-    /// It is counted by the question of that place.
+    /// It is counted by the charge at that index.
     Counted {
         at: usize,
         name: &'t str,
@@ -42,33 +42,34 @@ pub(super) enum Step<'t> {
     },
 }
 
-impl<'t> Plan<'t> {
+impl<'t> ChargePlan<'t> {
     /// By the reference's files.
     pub(super) fn of_files(
         domains: &'t Domains,
         request: &RateLimitRequest,
     ) -> Result<Self, Status> {
-        let meet = |descriptor: &RateLimitDescriptor| {
+        let find_match = |descriptor: &RateLimitDescriptor| {
             let entries = descriptor.entries.iter().map(|it| (&*it.key, &*it.value));
             // A limit that is brought along is instead of whatever the files say.
             let is_brought = descriptor.limit.is_some();
-            if is_brought { None } else { domains.meet(&request.domain, entries) }
+            if is_brought { None } else { domains.find_rule(&request.domain, entries) }
         };
-        let mets: Vec<Option<Met<'t>>> = request.descriptors.iter().map(meet).collect();
-        let names = mets.iter().flatten().flat_map(|met| &met.rule.replaces);
+        let matches: Vec<Option<RuleMatch<'t>>> =
+            request.descriptors.iter().map(find_match).collect();
+        let names = matches.iter().flatten().flat_map(|matched| &matched.rule.replaces);
         let replaced: HashSet<&str> = names.map(|it| &**it).collect();
 
-        let mut plan = Self::with_capacity(mets.len());
-        for (at, (descriptor, met)) in request.descriptors.iter().zip(&mets).enumerate() {
-            match met {
+        let mut plan = Self::with_capacity(matches.len());
+        for (at, (descriptor, matched)) in request.descriptors.iter().zip(&matches).enumerate() {
+            match matched {
                 None if descriptor.limit.is_some() => plan.count_as_brought(at, request)?,
                 None => plan.steps.push(Step::Free),
-                Some(Met { rule, shared }) => match &rule.limit {
+                Some(RuleMatch { rule, shared }) => match &rule.limit {
                     None => plan.steps.push(Step::Unlimited),
                     Some(_) if replaced.contains(&*rule.name) => plan.steps.push(Step::Free),
                     Some(limit) => plan.count(
                         &rule.name,
-                        Question {
+                        CounterCharge {
                             key: key(&request.domain, descriptor, shared),
                             limit: Cow::Borrowed(limit),
                             mode: rule.mode,
@@ -103,34 +104,34 @@ impl<'t> Plan<'t> {
     /// Of a domain that nobody knows.
     pub(super) fn of_nothing(request: &RateLimitRequest) -> Self {
         let steps = request.descriptors.iter().map(|_| Step::Free).collect();
-        Self { steps, questions: Vec::new() }
+        Self { steps, charges: Vec::new() }
     }
 
     fn with_capacity(count: usize) -> Self {
-        Self { steps: Vec::with_capacity(count), questions: Vec::with_capacity(count) }
+        Self { steps: Vec::with_capacity(count), charges: Vec::with_capacity(count) }
     }
 
-    fn count(&mut self, name: &'t str, question: Question<'t>) {
-        self.steps.push(Step::Counted { at: self.questions.len(), name });
-        self.questions.push(question);
+    fn count(&mut self, name: &'t str, charge: CounterCharge<'t>) {
+        self.steps.push(Step::Counted { at: self.charges.len(), name });
+        self.charges.push(charge);
     }
 
     /// Counts a descriptor by the limit that it brings along.
     fn count_as_brought(&mut self, at: usize, request: &RateLimitRequest) -> Result<(), Status> {
         let descriptor = &request.descriptors[at];
         let brought = descriptor.limit.unwrap_or_default();
-        let unit = Unit::of_wire(brought.unit).ok_or_else(|| {
+        let unit = Unit::from_proto(brought.unit).ok_or_else(|| {
             let message = format!("limit.unit {} is no unit: send SECOND to YEAR", brought.unit);
             bad_descriptor(at, &message)
         })?;
-        let limit = Limit::new(brought.requests_per_unit, unit)
+        let limit = EnvoyLimit::new(brought.requests_per_unit, unit)
             .map_err(|error| bad_descriptor(at, &error.to_string()))?;
         self.count(
             "",
-            Question {
+            CounterCharge {
                 key: key(&request.domain, descriptor, &[]),
                 limit: Cow::Owned(limit),
-                mode: Mode::Enforce,
+                mode: EnforcementMode::Enforce,
                 hits: hits(request, descriptor),
             },
         );

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tollbar_rules::FileError;
 use tollbar_rules::yaml::{self, Field, Reader, Value};
 
-use super::domains::{Domains, Mode, Node, Rule, joined};
-use super::limit::Limit;
+use super::domains::{DescriptorNode, Domains, EnforcementMode, EnvoyRule, join_entry};
+use super::limit::EnvoyLimit;
 use super::unit::Unit;
 
 /// The most files of one directory.
@@ -50,7 +50,7 @@ impl Domains {
     fn add(&mut self, reader: &mut Reader, top: &Field<'_>) -> Option<()> {
         let mut fields = reader.fields(top, WHAT)?;
         let domain = fields.take("domain");
-        let mut node = Node::default();
+        let mut node = DescriptorNode::default();
         if let Some(list) = fields.take("descriptors") {
             read_descriptors(reader, &list, &mut node);
         }
@@ -105,7 +105,7 @@ pub(super) fn paths(path: &Path) -> Result<Vec<PathBuf>, FileError> {
     }
 }
 
-fn read_descriptors(reader: &mut Reader, list: &Field<'_>, into: &mut Node) {
+fn read_descriptors(reader: &mut Reader, list: &Field<'_>, into: &mut DescriptorNode) {
     match &list.node.value {
         Value::Null => {}
         Value::List(_) => {
@@ -120,7 +120,7 @@ fn read_descriptors(reader: &mut Reader, list: &Field<'_>, into: &mut Node) {
     }
 }
 
-fn read_descriptor(reader: &mut Reader, item: &Field<'_>, into: &mut Node) {
+fn read_descriptor(reader: &mut Reader, item: &Field<'_>, into: &mut DescriptorNode) {
     let Some(mut fields) = reader.fields(item, "a descriptor such as `- key: NAME`") else {
         return;
     };
@@ -132,7 +132,7 @@ fn read_descriptor(reader: &mut Reader, item: &Field<'_>, into: &mut Node) {
     }
     let value = fields.take("value");
     let value = value.map_or("", |field| optional_text(reader, &field));
-    let whole = if value.is_empty() { name.to_owned() } else { joined(name, value) };
+    let whole = if value.is_empty() { name.to_owned() } else { join_entry(name, value) };
 
     let shadow = flag(reader, fields.take("shadow_mode"));
     let quota = flag(reader, fields.take("quota_mode"));
@@ -141,11 +141,11 @@ fn read_descriptor(reader: &mut Reader, item: &Field<'_>, into: &mut Node) {
     flag(reader, fields.take("value_to_metric"));
     let mode = match (shadow, quota) {
         // A limit in shadow never reports that it was exceeded, so its quota never is.
-        (true, _) => Mode::Shadow,
-        (false, true) => Mode::Quota,
-        (false, false) => Mode::Enforce,
+        (true, _) => EnforcementMode::Shadow,
+        (false, true) => EnforcementMode::Quota,
+        (false, false) => EnforcementMode::Enforce,
     };
-    let mut node = Node::default();
+    let mut node = DescriptorNode::default();
     if let Some(limit) = fields.take("rate_limit")
         && !matches!(limit.node.value, Value::Null)
     {
@@ -181,7 +181,7 @@ fn read_descriptor(reader: &mut Reader, item: &Field<'_>, into: &mut Node) {
     into.below.insert(whole.into(), node);
 }
 
-fn read_limit(reader: &mut Reader, limit: &Field<'_>, mode: Mode) -> Option<Rule> {
+fn read_limit(reader: &mut Reader, limit: &Field<'_>, mode: EnforcementMode) -> Option<EnvoyRule> {
     let mut fields = reader.fields(limit, "`unit` and `requests_per_unit`")?;
     let unlimited = flag(reader, fields.take("unlimited"));
     let count_field = fields.take("requests_per_unit");
@@ -202,7 +202,7 @@ fn read_limit(reader: &mut Reader, limit: &Field<'_>, mode: Mode) -> Option<Rule
     fields.finish(reader);
 
     let unit_text = unit_field.as_ref().map_or("", |field| optional_text(reader, field));
-    let unit = Unit::of_name(unit_text);
+    let unit = Unit::from_name(unit_text);
     let limit = match (unlimited, unit) {
         (true, None) => None,
         (true, Some(_)) => {
@@ -226,7 +226,7 @@ fn read_limit(reader: &mut Reader, limit: &Field<'_>, mode: Mode) -> Option<Rule
             if count_field.is_none() {
                 reader.warn(at, &path, "there is no `requests_per_unit`, so nothing passes");
             }
-            match Limit::new(requests_per_unit.unwrap_or(0), unit) {
+            match EnvoyLimit::new(requests_per_unit.unwrap_or(0), unit) {
                 Ok(limit) => Some(limit),
                 Err(error) => {
                     reader.error(count_field.map_or(at, |it| it.node.at), &path, error.to_string());
@@ -235,7 +235,7 @@ fn read_limit(reader: &mut Reader, limit: &Field<'_>, mode: Mode) -> Option<Rule
             }
         }
     };
-    Some(Rule { name: name.into(), replaces, limit, mode })
+    Some(EnvoyRule { name: name.into(), replaces, limit, mode })
 }
 
 fn read_replaces(reader: &mut Reader, list: &Field<'_>, own_name: &str) -> Vec<Box<str>> {

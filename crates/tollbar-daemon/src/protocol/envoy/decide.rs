@@ -10,27 +10,27 @@ use tonic::Status;
 use tracing::warn;
 
 use super::charge;
-use super::charge::{CounterReading, Hits, Question};
-use super::charge_plan::{Plan, Step, bad_descriptor};
-use super::descriptor_request::Facts;
-use super::domains::Mode;
+use super::charge::{CounterCharge, CounterReading, Hits};
+use super::charge_plan::{ChargePlan, Step, bad_descriptor};
+use super::descriptor_request::DescriptorRequest;
+use super::domains::EnforcementMode;
 use super::response;
-use super::response::DescriptorAnswer;
+use super::response::DescriptorResult;
 use super::{ChargeBy, Envoy};
 
 /// How long what rules have charged for one descriptor can be given back because another is denied.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 
-/// What rules have said, and what they have charged for it.
-struct Ruling {
-    answered: DescriptorAnswer,
+/// The verdict of our own rules on one descriptor, and what they have charged for it.
+struct DescriptorVerdict {
+    result: DescriptorResult,
     hold: Option<Hold>,
     /// What is to be counted as usage, once it is known that nothing is given back.
-    usage: Option<Usage>,
+    usage: Option<PendingUsage>,
 }
 
-/// What rules have said to the descriptor in this place.
-struct Usage {
+/// Usage to be metered once it is known that nothing is given back.
+struct PendingUsage {
     at: usize,
     cost: u64,
     verdict: Verdict,
@@ -40,35 +40,35 @@ impl Envoy {
     pub(super) async fn decide(
         &self,
         request: &RateLimitRequest,
-        mut plan: Plan<'_>,
-    ) -> Result<Vec<DescriptorAnswer>, Status> {
+        mut plan: ChargePlan<'_>,
+    ) -> Result<Vec<DescriptorResult>, Status> {
         let now = self.daemon.now();
-        let is_one = self.options.charge == ChargeBy::AllOrNone && plan.steps.len() > 1;
-        let mut rulings = Vec::new();
+        let is_one = self.config.charge == ChargeBy::AllOrNone && plan.steps.len() > 1;
+        let mut ruled_descriptors = Vec::new();
         for (at, step) in plan.steps.iter().enumerate() {
             if let Step::Ruled { cost } = step {
                 match self.rule(at, request, *cost, is_one, now).await {
-                    Ok(ruling) => rulings.push(ruling),
+                    Ok(descriptor) => ruled_descriptors.push(descriptor),
                     Err(status) => {
-                        self.give_back(&rulings).await;
+                        self.give_back(&ruled_descriptors).await;
                         return Err(status);
                     }
                 }
             }
         }
-        if is_one && rulings.iter().any(|it| it.answered.is_over()) {
+        if is_one && ruled_descriptors.iter().any(|it| it.result.is_over()) {
             // Denied as it is: the rest is only looked at.
-            for question in &mut plan.questions {
-                if let Hits::Add(hits) = &mut question.hits {
+            for charge in &mut plan.charges {
+                if let Hits::Add(hits) = &mut charge.hits {
                     *hits = 0;
                 }
             }
         }
-        let questions = &plan.questions;
-        let counted = match self.options.charge {
-            _ if questions.is_empty() => Ok(Vec::new()),
-            ChargeBy::Independent => charge::count_each(&*self.store, questions).await,
-            ChargeBy::AllOrNone => charge::count_all_or_none(&*self.store, questions, now).await,
+        let charges = &plan.charges;
+        let counted = match self.config.charge {
+            _ if charges.is_empty() => Ok(Vec::new()),
+            ChargeBy::Independent => charge::count_each(&*self.store, charges).await,
+            ChargeBy::AllOrNone => charge::count_all_or_none(&*self.store, charges, now).await,
         };
         let counted = match counted {
             Ok(counted) => counted,
@@ -78,51 +78,52 @@ impl Envoy {
                 WARNED.call_once(
                     || warn!(%error, "a call of Envoy's is denied: it cannot be counted"),
                 );
-                questions.iter().map(|question| question.never(now)).collect()
+                charges.iter().map(|charge| charge.never(now)).collect()
             }
             Err(error) => {
-                self.give_back(&rulings).await;
+                self.give_back(&ruled_descriptors).await;
                 // UNAVAILABLE, so that Envoy's own `failure_mode_deny` says what follows.
                 return Err(Status::unavailable(error.to_string()));
             }
         };
-        self.look_ahead(questions, &counted, now).await;
-        let answer = |ruled: &mut dyn Iterator<Item = DescriptorAnswer>, step: &Step<'_>| match step
+        self.report_ahead_of_clock(charges, &counted, now).await;
+        let answer = |ruled: &mut dyn Iterator<Item = DescriptorResult>, step: &Step<'_>| match step
         {
-            Step::Unlimited => DescriptorAnswer::unlimited(),
+            Step::Unlimited => DescriptorResult::unlimited(),
             Step::Counted { at, name } => {
-                let question = &questions[*at];
-                DescriptorAnswer::counted(&question.limit, name, question.mode, counted[*at], now)
+                let charge = &charges[*at];
+                DescriptorResult::counted(&charge.limit, name, charge.mode, counted[*at], now)
             }
-            Step::Ruled { .. } => ruled.next().unwrap_or_else(DescriptorAnswer::free),
-            Step::Free => DescriptorAnswer::free(),
+            Step::Ruled { .. } => ruled.next().unwrap_or_else(DescriptorResult::free),
+            Step::Free => DescriptorResult::free(),
         };
         let mut answers = Vec::new();
         let (mut holds, mut usages) = (Vec::new(), Vec::new());
-        for ruling in rulings {
-            answers.push(ruling.answered);
-            holds.extend(ruling.hold);
-            usages.extend(ruling.usage);
+        for descriptor in ruled_descriptors {
+            answers.push(descriptor.result);
+            holds.extend(descriptor.hold);
+            usages.extend(descriptor.usage);
         }
         let mut ruled = answers.into_iter();
-        let answers: Vec<DescriptorAnswer> =
+        let answers: Vec<DescriptorResult> =
             plan.steps.iter().map(|step| answer(&mut ruled, step)).collect();
-        for (step, answered) in plan.steps.iter().zip(&answers) {
+        for (step, result) in plan.steps.iter().zip(&answers) {
             if matches!(step, Step::Counted { .. }) {
-                self.daemon.count(!answered.is_over());
+                self.daemon.count(!result.is_over());
             }
         }
         let is_given_back = is_one && response::is_denied(&answers);
         if is_given_back {
             self.give_back_all(holds.iter()).await;
         }
-        for Usage { at, cost, verdict } in usages {
-            let facts = Facts::of(&request.domain, &request.descriptors[at]);
-            if let Ok(facts) = facts
-                && let Ok(asked) = facts.request(cost)
+        for PendingUsage { at, cost, verdict } in usages {
+            let descriptor_request =
+                DescriptorRequest::of(&request.domain, &request.descriptors[at]);
+            if let Ok(descriptor_request) = descriptor_request
+                && let Ok(rule_request) = descriptor_request.request(cost)
                 && !(is_given_back && verdict.is_allowed())
             {
-                self.daemon.meter(&verdict, &asked);
+                self.daemon.meter(&verdict, &rule_request);
             }
         }
         Ok(answers)
@@ -130,17 +131,17 @@ impl Envoy {
 
     /// Has the engine look for counters that are ahead of the clock. Only in memory: there the end of a
     /// window and `now` are by the same clock.
-    async fn look_ahead(
+    async fn report_ahead_of_clock(
         &self,
-        questions: &[Question<'_>],
+        charges: &[CounterCharge<'_>],
         counted: &[CounterReading],
         now: Timestamp,
     ) {
         if self.daemon.counters.memory().is_none() {
             return;
         }
-        for (Question { key, limit, mode, .. }, it) in questions.iter().zip(counted) {
-            if it.is_over && *mode != Mode::Shadow {
+        for (CounterCharge { key, limit, mode, .. }, it) in charges.iter().zip(counted) {
+            if it.is_over && *mode != EnforcementMode::Shadow {
                 let (engine, wait) = (&self.daemon.engine, it.reset_at.since(now));
                 engine.denied_elsewhere("Envoy", key, &limit.counter, wait).await;
             }
@@ -155,16 +156,17 @@ impl Envoy {
         cost: u64,
         is_one_of_many: bool,
         now: Timestamp,
-    ) -> Result<Ruling, Status> {
+    ) -> Result<DescriptorVerdict, Status> {
         let bad = |error| bad_descriptor(at, &format!("{error}"));
-        let facts = Facts::of(&request.domain, &request.descriptors[at]).map_err(bad)?;
-        let asked = facts.request(cost).map_err(bad)?;
+        let descriptor_request =
+            DescriptorRequest::of(&request.domain, &request.descriptors[at]).map_err(bad)?;
+        let rule_request = descriptor_request.request(cost).map_err(bad)?;
         let (verdict, hold) = if is_one_of_many {
-            let admission = self.daemon.engine.admit(&asked, Some(GIVEN_BACK_WITHIN)).await;
+            let admission = self.daemon.engine.admit(&rule_request, Some(GIVEN_BACK_WITHIN)).await;
             self.daemon.count_verdict(&admission.verdict);
             (admission.verdict, admission.hold)
         } else {
-            let (admission, _) = self.daemon.admit(&asked, None).await;
+            let (admission, _) = self.daemon.admit(&rule_request, None).await;
             (admission.verdict, admission.hold)
         };
         if let Some(rule) = in_flight(&verdict) {
@@ -175,15 +177,15 @@ impl Envoy {
                 request.domain
             )));
         }
-        let answered = DescriptorAnswer::ruled(&verdict, now);
+        let result = DescriptorResult::ruled(&verdict, now);
         // A check by itself has been counted already.
         let is_open = is_one_of_many && self.daemon.is_metered();
-        let usage = is_open.then_some(Usage { at, cost, verdict });
-        Ok(Ruling { answered, hold, usage })
+        let usage = is_open.then_some(PendingUsage { at, cost, verdict });
+        Ok(DescriptorVerdict { result, hold, usage })
     }
 
-    async fn give_back(&self, rulings: &[Ruling]) {
-        self.give_back_all(rulings.iter().filter_map(|it| it.hold.as_ref())).await;
+    async fn give_back(&self, ruled_descriptors: &[DescriptorVerdict]) {
+        self.give_back_all(ruled_descriptors.iter().filter_map(|it| it.hold.as_ref())).await;
     }
 
     /// Gives back what was charged. If the store cannot do it, it stays charged: never too much passes.

@@ -8,26 +8,27 @@ const NAMES: [(&str, &str); 3] =
     [("remote_address", "ip"), (":method", "method"), (":path", "path")];
 
 /// The facts of one descriptor.
-pub(super) struct Facts<'a> {
+pub(super) struct DescriptorRequest<'a> {
     method: Option<&'a str>,
     path: Option<&'a str>,
     attributes: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> DescriptorRequest<'a> {
     pub(super) fn of(
         domain: &'a str,
         descriptor: &'a RateLimitDescriptor,
     ) -> Result<Self, InvalidRequest> {
-        let mut facts = Self { method: None, path: None, attributes: vec![("domain", domain)] };
+        let mut descriptor_request =
+            Self { method: None, path: None, attributes: vec![("domain", domain)] };
         for entry in &descriptor.entries {
             let known = NAMES.iter().find(|(envoy, _)| *envoy == entry.key);
             let name = known.map_or(entry.key.as_str(), |(_, ours)| ours);
             let own = match name {
-                "method" => &mut facts.method,
-                "path" => &mut facts.path,
+                "method" => &mut descriptor_request.method,
+                "path" => &mut descriptor_request.path,
                 _ => {
-                    facts.attributes.push((name, &entry.value));
+                    descriptor_request.attributes.push((name, &entry.value));
                     continue;
                 }
             };
@@ -36,7 +37,7 @@ impl<'a> Facts<'a> {
                 return Err(InvalidRequest::DuplicateAttribute { name: name.to_owned() });
             }
         }
-        Ok(facts)
+        Ok(descriptor_request)
     }
 
     pub(super) fn request(&self, cost: u64) -> Result<Request<'_>, InvalidRequest> {

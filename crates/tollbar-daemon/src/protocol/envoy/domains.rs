@@ -6,37 +6,37 @@
 
 use std::collections::HashMap;
 
-use super::limit::Limit;
+use super::limit::EnvoyLimit;
 
 /// Every domain by its name.
 #[derive(Debug, Default)]
-pub(crate) struct Domains(pub(super) HashMap<Box<str>, Node>);
+pub(crate) struct Domains(pub(super) HashMap<Box<str>, DescriptorNode>);
 
 /// A level of a domain: its top, or a descriptor.
 #[derive(Debug, Default)]
-pub(super) struct Node {
-    pub(super) rule: Option<Rule>,
+pub(super) struct DescriptorNode {
+    pub(super) rule: Option<EnvoyRule>,
     /// Where values that a wildcard matches share a counter: the wildcard, without its key.
     pub(super) shared_value: Option<Box<str>>,
     /// What is below, by `key` or `key_value`.
-    pub(super) below: HashMap<Box<str>, Node>,
+    pub(super) below: HashMap<Box<str>, DescriptorNode>,
     /// Those of `below` that end with `*`, without it, in the order of the file.
     pub(super) wildcards: Vec<Box<str>>,
 }
 
 /// What a descriptor that has a `rate_limit` says.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(super) struct EnvoyRule {
     pub(super) name: Box<str>,
     pub(super) replaces: Vec<Box<str>>,
     /// `None`: unlimited.
-    pub(super) limit: Option<Limit>,
-    pub(super) mode: Mode,
+    pub(super) limit: Option<EnvoyLimit>,
+    pub(super) mode: EnforcementMode,
 }
 
 /// What follows from a limit that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Mode {
+pub(crate) enum EnforcementMode {
     /// The request is denied.
     #[default]
     Enforce,
@@ -48,14 +48,14 @@ pub(crate) enum Mode {
 
 /// A rule that a descriptor meets.
 #[derive(Debug)]
-pub(super) struct Met<'t> {
-    pub(super) rule: &'t Rule,
+pub(super) struct RuleMatch<'t> {
+    pub(super) rule: &'t EnvoyRule,
     /// What stands in the counter's key for the value of an entry, by the entry's place.
     pub(super) shared: Vec<(usize, &'t str)>,
 }
 
 /// How keys and values are joined.
-pub(super) fn joined(key: &str, value: &str) -> String {
+pub(super) fn join_entry(key: &str, value: &str) -> String {
     [key, "_", value].concat()
 }
 
@@ -70,15 +70,15 @@ impl Domains {
 
     /// The rule that a descriptor of these keys and values meets. It has to go all the way: one with
     /// more or fewer entries than there are levels meets none.
-    pub(super) fn meet<'t, 'e>(
+    pub(super) fn find_rule<'t, 'e>(
         &'t self,
         domain: &str,
         entries: impl IntoIterator<Item = (&'e str, &'e str)>,
-    ) -> Option<Met<'t>> {
+    ) -> Option<RuleMatch<'t>> {
         let mut node = self.0.get(domain)?;
         let mut shared = Vec::new();
         for (at, (key, value)) in entries.into_iter().enumerate() {
-            let whole = joined(key, value);
+            let whole = join_entry(key, value);
             node = match node.below.get(&*whole) {
                 Some(exact) => exact,
                 None => match node.by_wildcard(&whole) {
@@ -90,11 +90,11 @@ impl Domains {
                 },
             };
         }
-        node.rule.as_ref().map(|rule| Met { rule, shared })
+        node.rule.as_ref().map(|rule| RuleMatch { rule, shared })
     }
 }
 
-impl Node {
+impl DescriptorNode {
     /// The first in the file, not the longest.
     fn by_wildcard(&self, whole: &str) -> Option<&Self> {
         let wildcard = self.wildcards.iter().find(|it| whole.starts_with(&***it))?;

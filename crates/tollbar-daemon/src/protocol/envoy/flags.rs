@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 /// The flags of Envoy's protocol.
 #[derive(Debug, Clone, Args)]
-pub struct EnvoyOptions {
+pub struct EnvoyFlags {
     /// The limits of Envoy's reference service: its YAML, a file or a directory, put in force
     /// again when it changes and on SIGHUP. Domains that are not in it are under --rules, if that is given
     #[arg(long, env = "TOLLBAR_ENVOY_CONFIG", value_name = "PATH")]
@@ -19,7 +19,7 @@ pub struct EnvoyOptions {
     /// Which headers Envoy adds to its responses: RateLimit-Limit, -Remaining and -Reset, the same
     /// with X- before, or none
     #[arg(long, env = "TOLLBAR_ENVOY_HEADERS", value_name = "WHICH", default_value = "off")]
-    pub(crate) envoy_headers: Headers,
+    pub(crate) envoy_headers: RateLimitHeaders,
 
     /// Sends the call back as dynamic metadata, for other filters and logs of Envoy
     #[arg(long, env = "TOLLBAR_ENVOY_METADATA", num_args = 0..=1, require_equals = true,
@@ -39,7 +39,7 @@ pub enum ChargeBy {
 
 /// Which headers are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Headers {
+pub(crate) enum RateLimitHeaders {
     Off,
     /// As the reference names them.
     Ratelimit,
@@ -47,7 +47,7 @@ pub(crate) enum Headers {
     XRatelimit,
 }
 
-impl Headers {
+impl RateLimitHeaders {
     pub(super) fn prefix(self) -> Option<&'static str> {
         match self {
             Self::Off => None,

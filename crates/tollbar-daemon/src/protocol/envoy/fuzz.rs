@@ -8,8 +8,8 @@ use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollbar_rules::{AsyncEngine, RuleSet};
 
 use super::domains::Domains;
-use super::flags::{ChargeBy, Headers};
-use super::{Envoy, EnvoyLimits, Options};
+use super::flags::{ChargeBy, RateLimitHeaders};
+use super::{Envoy, EnvoyConfig, EnvoyLimits};
 use crate::daemon::Daemon;
 use crate::store::counters::Counters;
 
@@ -19,9 +19,9 @@ pub fn read_file(text: &str) {
 }
 
 /// A service with limits of all kinds.
-pub struct Calls([Envoy; 2]);
+pub struct EnvoyFuzzer([Envoy; 2]);
 
-impl Calls {
+impl EnvoyFuzzer {
     /// Over this file of limits; `None` where it cannot be read.
     #[must_use]
     pub fn new(file: &str) -> Option<Self> {
@@ -32,9 +32,9 @@ impl Calls {
         let limits = Arc::new(EnvoyLimits::default());
         limits.replace(domains);
         let service = |charge| {
-            let (headers, sends_metadata) = (Headers::Ratelimit, true);
-            let options = Options { charge, headers, sends_metadata, has_rules: true };
-            Envoy::new(Arc::clone(&daemon), Arc::clone(&limits), options)
+            let (headers, sends_metadata) = (RateLimitHeaders::Ratelimit, true);
+            let config = EnvoyConfig { charge, headers, sends_metadata, has_rules: true };
+            Envoy::new(Arc::clone(&daemon), Arc::clone(&limits), config)
         };
         Some(Self([ChargeBy::Independent, ChargeBy::AllOrNone].map(service)))
     }

@@ -17,7 +17,7 @@ const POLICY_NAME: &str = "envoy";
 
 /// So many requests in each window.
 #[derive(Debug, Clone)]
-pub(crate) struct Limit {
+pub(crate) struct EnvoyLimit {
     pub(crate) unit: Unit,
     pub(crate) requests_per_unit: u32,
     /// A counter that goes on beyond the limit, because denied hits count.
@@ -38,7 +38,7 @@ pub(crate) struct LimitTooLarge {
     max: u64,
 }
 
-impl Limit {
+impl EnvoyLimit {
     pub(crate) fn new(requests_per_unit: u32, unit: Unit) -> Result<Self, LimitTooLarge> {
         let count_max = count_max(requests_per_unit);
         let policy = |tokens| -> Result<Policy, PolicyError> {
@@ -82,7 +82,7 @@ mod tests {
     fn every_limit_but_the_fastest_can_be_counted_beyond() {
         for unit in [Unit::Second, Unit::Minute, Unit::Hour, Unit::Year] {
             for requests_per_unit in [0, 1, 10, 33_554_431, 33_554_432, 499_999_999] {
-                let limit = Limit::new(requests_per_unit, unit).unwrap();
+                let limit = EnvoyLimit::new(requests_per_unit, unit).unwrap();
                 let count_max = limit.counter.limit();
                 for hits in [1, u64::from(requests_per_unit) + 1, u64::MAX] {
                     let charge = limit.charge(hits);
@@ -91,9 +91,9 @@ mod tests {
                 }
             }
         }
-        assert!(Limit::new(u32::MAX, Unit::Minute).is_ok());
+        assert!(EnvoyLimit::new(u32::MAX, Unit::Minute).is_ok());
         assert_eq!(
-            Limit::new(500_000_000, Unit::Second).unwrap_err().to_string(),
+            EnvoyLimit::new(500_000_000, Unit::Second).unwrap_err().to_string(),
             "500000000 a second is more than can be counted: write at most 499999999, or \
              `unlimited: true`"
         );

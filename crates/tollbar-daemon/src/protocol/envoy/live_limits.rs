@@ -20,11 +20,11 @@ pub struct EnvoyLimits {
     path: Option<PathBuf>,
     domains: ArcSwap<Domains>,
     /// What the files looked like when they were last read.
-    look: Mutex<Vec<Look>>,
+    file_states: Mutex<Vec<FileState>>,
 }
 
 /// What a file looks like from outside.
-type Look = (PathBuf, u64, Option<SystemTime>);
+type FileState = (PathBuf, u64, Option<SystemTime>);
 
 impl EnvoyLimits {
     /// Those at `path`; without one, no domain is known.
@@ -57,7 +57,7 @@ impl EnvoyLimits {
     /// The same, if they do not look as they did.
     pub fn reload_changed(&self) {
         if let Some(path) = &self.path
-            && *self.look.lock().unwrap_or_else(PoisonError::into_inner) != look(path)
+            && *self.file_states.lock().unwrap_or_else(PoisonError::into_inner) != file_states(path)
         {
             self.reload();
         }
@@ -69,7 +69,7 @@ impl EnvoyLimits {
             return Ok(None);
         };
         // Before they are read: what changes meanwhile is seen at the next look.
-        *self.look.lock().unwrap_or_else(PoisonError::into_inner) = look(path);
+        *self.file_states.lock().unwrap_or_else(PoisonError::into_inner) = file_states(path);
         let EnvoyFiles { domains, warnings } = EnvoyFiles::read(path)?;
         for warning in warnings {
             warn!(%warning, "--envoy-config");
@@ -81,10 +81,10 @@ impl EnvoyLimits {
 }
 
 /// What the files at `path` look like; one that cannot be looked at is as good as absent.
-fn look(path: &Path) -> Vec<Look> {
-    let look = |path: PathBuf| {
+fn file_states(path: &Path) -> Vec<FileState> {
+    let file_state = |path: PathBuf| {
         let metadata = path.metadata().ok()?;
         Some((path, metadata.len(), metadata.modified().ok()))
     };
-    config_file::paths(path).unwrap_or_default().into_iter().filter_map(look).collect()
+    config_file::paths(path).unwrap_or_default().into_iter().filter_map(file_state).collect()
 }

@@ -26,7 +26,7 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> BTreeMap<String, Value> {
     let entries = entries.iter().map(|it| text(format!("{}={}", it.key, it.value))).collect();
     let mut fields = BTreeMap::from([("entries".to_owned(), list(entries))]);
     if let Some(limit) = &descriptor.limit {
-        let unit = Unit::of_wire(limit.unit).map_or("UNKNOWN", |it| it.wire().as_str_name());
+        let unit = Unit::from_proto(limit.unit).map_or("UNKNOWN", |it| it.to_proto().as_str_name());
         let limit = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
         fields.insert("limit".to_owned(), text(limit));
     }

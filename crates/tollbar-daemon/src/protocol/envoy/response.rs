@@ -13,25 +13,25 @@ use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
 use tollbar_rules::{CheckOutcome, Reason, Summary, Verdict};
 
 use super::charge::CounterReading;
-use super::domains::Mode;
-use super::flags::Headers;
-use super::limit::Limit;
+use super::domains::EnforcementMode;
+use super::flags::RateLimitHeaders;
+use super::limit::EnvoyLimit;
 use super::unit::Unit;
 
 /// The status of one descriptor, and what it does to the whole.
 #[derive(Debug)]
-pub(super) struct DescriptorAnswer {
+pub(super) struct DescriptorResult {
     status: DescriptorStatus,
-    mode: Mode,
+    mode: EnforcementMode,
     /// The body of a denial, which Envoy sends to the client.
     body: Option<Bytes>,
 }
 
-impl DescriptorAnswer {
+impl DescriptorResult {
     /// No limit is met.
     pub(super) fn free() -> Self {
         let status = DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() };
-        Self { status, mode: Mode::Enforce, body: None }
+        Self { status, mode: EnforcementMode::Enforce, body: None }
     }
 
     /// What is met is unlimited, which is told by the largest number there is.
@@ -43,17 +43,17 @@ impl DescriptorAnswer {
 
     /// By a limit of the reference's kind.
     pub(super) fn counted(
-        limit: &Limit,
+        limit: &EnvoyLimit,
         name: &str,
-        mode: Mode,
+        mode: EnforcementMode,
         counted: CounterReading,
         now: Timestamp,
     ) -> Self {
-        let is_denied = counted.is_over && mode != Mode::Shadow;
+        let is_denied = counted.is_over && mode != EnforcementMode::Shadow;
         let current = RateLimit {
             name: name.to_owned(),
             requests_per_unit: limit.requests_per_unit,
-            unit: limit.unit.wire() as i32,
+            unit: limit.unit.to_proto() as i32,
         };
         let remaining = if counted.is_over { 0 } else { counted.remaining };
         let status = status(is_denied, current, remaining, until(counted.reset_at, now));
@@ -89,24 +89,24 @@ impl DescriptorAnswer {
         let (Some(binding), Some(limit), Some(remaining), Some(reset_at)) =
             (binding, limit, remaining, reset_at)
         else {
-            let mut answered = match reason {
+            let mut result = match reason {
                 Reason::Unlimited(_) => Self::unlimited(),
                 _ => Self::free(),
             };
             if !is_allowed {
-                answered.status.code = Code::OverLimit as i32;
+                result.status.code = Code::OverLimit as i32;
             }
-            return Self { body, ..answered };
+            return Self { body, ..result };
         };
         let current = RateLimit {
             name: binding.rule().name.to_string(),
             requests_per_unit: narrow(limit),
             // 10 s is none of the units; the limit is told all the same.
-            unit: Unit::of_window(binding.limit().policy().window())
-                .map_or(0, |unit| unit.wire() as i32),
+            unit: Unit::from_window(binding.limit().policy().window())
+                .map_or(0, |unit| unit.to_proto() as i32),
         };
         let status = status(!is_allowed, current, remaining, until(reset_at, now));
-        Self { status, mode: Mode::Enforce, body }
+        Self { status, mode: EnforcementMode::Enforce, body }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -146,14 +146,17 @@ fn narrow(number: u64) -> u32 {
 }
 
 /// What statuses come to: denied where a limit is exceeded, or all quotas are.
-pub(super) fn is_denied(answers: &[DescriptorAnswer]) -> bool {
-    let is_exceeded = answers.iter().any(|it| it.is_over() && it.mode != Mode::Quota);
-    let mut quotas = answers.iter().filter(|it| it.mode == Mode::Quota).peekable();
-    is_exceeded || quotas.peek().is_some() && quotas.all(DescriptorAnswer::is_over)
+pub(super) fn is_denied(answers: &[DescriptorResult]) -> bool {
+    let is_exceeded = answers.iter().any(|it| it.is_over() && it.mode != EnforcementMode::Quota);
+    let mut quotas = answers.iter().filter(|it| it.mode == EnforcementMode::Quota).peekable();
+    is_exceeded || quotas.peek().is_some() && quotas.all(DescriptorResult::is_over)
 }
 
 /// All statuses, and what they come to.
-pub(super) fn response(answers: Vec<DescriptorAnswer>, headers: Headers) -> RateLimitResponse {
+pub(super) fn response(
+    answers: Vec<DescriptorResult>,
+    headers: RateLimitHeaders,
+) -> RateLimitResponse {
     let code = if is_denied(&answers) { Code::OverLimit } else { Code::Ok };
 
     let mut to_add = nearest(&answers).map_or_else(Vec::new, |it| headers.of(it));
@@ -171,8 +174,9 @@ pub(super) fn response(answers: Vec<DescriptorAnswer>, headers: Headers) -> Rate
 }
 
 /// The limit that headers tell: the last that is exceeded, otherwise the first that has least left.
-fn nearest(answers: &[DescriptorAnswer]) -> Option<&DescriptorStatus> {
-    let exceeded = answers.iter().rev().find(|it| it.is_over() && it.mode != Mode::Quota);
+fn nearest(answers: &[DescriptorResult]) -> Option<&DescriptorStatus> {
+    let exceeded =
+        answers.iter().rev().find(|it| it.is_over() && it.mode != EnforcementMode::Quota);
     let limited = || answers.iter().filter(|it| it.status.current_limit.is_some());
     let least = || limited().min_by_key(|it| it.status.limit_remaining);
     exceeded.or_else(least).map(|it| &it.status).filter(|it| it.current_limit.is_some())
@@ -182,7 +186,7 @@ pub(super) fn header(key: &str, value: &str) -> HeaderValue {
     HeaderValue { key: key.to_owned(), value: value.to_owned(), ..HeaderValue::default() }
 }
 
-impl Headers {
+impl RateLimitHeaders {
     fn of(self, status: &DescriptorStatus) -> Vec<HeaderValue> {
         let Some(prefix) = self.prefix() else {
             return Vec::new();

@@ -20,8 +20,8 @@ use tollbar_rules::{AsyncEngine, RuleFile};
 use tonic::Status;
 
 use super::domains::Domains;
-use super::flags::Headers;
-use super::{ChargeBy, Envoy, EnvoyLimits, Options};
+use super::flags::RateLimitHeaders;
+use super::{ChargeBy, Envoy, EnvoyConfig, EnvoyLimits};
 use crate::daemon::Daemon;
 use crate::store::counters::Counters;
 use crate::usage::Tally;
@@ -54,17 +54,17 @@ impl Service {
         let tally = Arc::new(Tally::new(100));
         let daemon = Daemon::new(Arc::new(engine), counters, None);
         let daemon = Arc::new(daemon.with_metering(Some(Arc::clone(&tally))));
-        let options = Options {
+        let config = EnvoyConfig {
             charge: ChargeBy::Independent,
-            headers: Headers::Off,
+            headers: RateLimitHeaders::Off,
             sends_metadata: false,
             has_rules: true,
         };
-        Self { envoy: Envoy::new(daemon, Arc::new(EnvoyLimits::default()), options), clock, tally }
+        Self { envoy: Envoy::new(daemon, Arc::new(EnvoyLimits::default()), config), clock, tally }
     }
 
     fn all_or_none(mut self) -> Self {
-        self.envoy.options.charge = ChargeBy::AllOrNone;
+        self.envoy.config.charge = ChargeBy::AllOrNone;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit as WireUnit;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit as ProtoUnit;
 
 /// How long the window of a limit is. They all begin at the epoch: a month is 30 days, a year 365.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,17 +28,17 @@ impl Unit {
     ];
 
     /// The unit of that name, in small letters or capitals.
-    pub(super) fn of_name(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, it)| *it)
     }
 
     /// The unit of an override. Its enum and that of responses have the same numbers.
-    pub(super) fn of_wire(number: i32) -> Option<Self> {
-        Self::ALL.iter().map(|(_, it)| *it).find(|it| it.wire() as i32 == number)
+    pub(super) fn from_proto(number: i32) -> Option<Self> {
+        Self::ALL.iter().map(|(_, it)| *it).find(|it| it.to_proto() as i32 == number)
     }
 
     /// The unit that is so long, where there is one.
-    pub(super) fn of_window(window: Duration) -> Option<Self> {
+    pub(super) fn from_window(window: Duration) -> Option<Self> {
         Self::ALL.iter().map(|(_, it)| *it).find(|it| it.window() == window)
     }
 
@@ -55,15 +55,15 @@ impl Unit {
         })
     }
 
-    pub(super) fn wire(self) -> WireUnit {
+    pub(super) fn to_proto(self) -> ProtoUnit {
         match self {
-            Self::Second => WireUnit::Second,
-            Self::Minute => WireUnit::Minute,
-            Self::Hour => WireUnit::Hour,
-            Self::Day => WireUnit::Day,
-            Self::Week => WireUnit::Week,
-            Self::Month => WireUnit::Month,
-            Self::Year => WireUnit::Year,
+            Self::Second => ProtoUnit::Second,
+            Self::Minute => ProtoUnit::Minute,
+            Self::Hour => ProtoUnit::Hour,
+            Self::Day => ProtoUnit::Day,
+            Self::Week => ProtoUnit::Week,
+            Self::Month => ProtoUnit::Month,
+            Self::Year => ProtoUnit::Year,
         }
     }
 }
@@ -75,14 +75,14 @@ mod tests {
     #[test]
     fn every_unit_has_a_name_a_number_and_a_length() {
         for (name, unit) in Unit::ALL {
-            assert_eq!(Unit::of_name(name), Some(unit));
-            assert_eq!(Unit::of_name(&name.to_uppercase()), Some(unit));
-            assert_eq!(Unit::of_wire(unit.wire() as i32), Some(unit));
-            assert_eq!(Unit::of_window(unit.window()), Some(unit));
+            assert_eq!(Unit::from_name(name), Some(unit));
+            assert_eq!(Unit::from_name(&name.to_uppercase()), Some(unit));
+            assert_eq!(Unit::from_proto(unit.to_proto() as i32), Some(unit));
+            assert_eq!(Unit::from_window(unit.window()), Some(unit));
         }
-        assert_eq!(Unit::of_name("unknown"), None);
-        assert_eq!(Unit::of_wire(0), None);
-        assert_eq!(Unit::of_window(Duration::from_secs(2)), None);
+        assert_eq!(Unit::from_name("unknown"), None);
+        assert_eq!(Unit::from_proto(0), None);
+        assert_eq!(Unit::from_window(Duration::from_secs(2)), None);
         assert_eq!(Unit::Month.window(), Duration::from_hours(30 * 24));
         assert_eq!(Unit::Year.window(), Duration::from_hours(365 * 24));
     }

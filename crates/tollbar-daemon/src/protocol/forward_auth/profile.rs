@@ -15,7 +15,7 @@ pub(super) struct Profile {
     pub(super) name: &'static str,
     pub(super) method: Source,
     pub(super) target: Source,
-    pub(super) client: Client,
+    pub(super) client: ClientSource,
     /// The only status by which it can be told of a denial, where there is only one.
     pub(super) denied_as: Option<StatusCode>,
     /// Where its configuration has what is needed.
@@ -33,7 +33,7 @@ pub(super) enum Source {
 
 /// Where the client's address is found.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Client {
+pub(super) enum ClientSource {
     /// In a header that the proxy sets to one address.
     Header(&'static str),
     /// At the right end of `X-Forwarded-For`, which the proxy sets or appends to.
@@ -42,7 +42,7 @@ pub(super) enum Client {
 
 /// The request that the proxy holds.
 #[derive(Debug)]
-pub(super) struct Original<'h> {
+pub(super) struct OriginalRequest<'h> {
     pub(super) method: &'h str,
     pub(super) target: &'h str,
     pub(super) client: IpAddr,
@@ -56,8 +56,8 @@ impl Profile {
         head: &'h Parts,
         rest: &'h str,
         chain: &ClientIp,
-    ) -> Result<Original<'h>, Refusal> {
-        let header = |name| only(&head.headers, name).ok_or_else(|| self.lacks(name));
+    ) -> Result<OriginalRequest<'h>, Refusal> {
+        let header = |name| single_value(&head.headers, name).ok_or_else(|| self.lacks(name));
         let method = match self.method {
             Source::Header(name) => header(name)?,
             Source::Request => head.method.as_str(),
@@ -68,16 +68,16 @@ impl Profile {
             Source::Request => rest,
         };
         let client = match self.client {
-            Client::Header(name) => {
+            ClientSource::Header(name) => {
                 let address = header(name)?.parse::<IpAddr>().ok();
                 address.ok_or_else(|| self.lacks(name))?.to_canonical()
             }
-            Client::ForwardedFor => {
+            ClientSource::ForwardedFor => {
                 let address = chain.of(None, &head.headers);
                 address.ok_or_else(|| self.lacks("x-forwarded-for"))?
             }
         };
-        Ok(Original { method, target, client })
+        Ok(OriginalRequest { method, target, client })
     }
 
     fn lacks(&self, header: &str) -> Refusal {
@@ -99,7 +99,7 @@ impl Profile {
 
 /// The value of a header that is there once and says something. Of two it would be a guess which one
 /// the proxy has written.
-pub(super) fn only<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+pub(super) fn single_value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
         (Some(line), None) => std::str::from_utf8(line.as_bytes()).ok().filter(|it| !it.is_empty()),

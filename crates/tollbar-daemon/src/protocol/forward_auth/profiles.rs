@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 
-use super::profile::{Client, Profile, Source};
+use super::profile::{ClientSource, Profile, Source};
 
 /// Every profile.
 pub(super) static PROFILES: [&Profile; 5] = [&NGINX, &TRAEFIK, &CADDY, &ENVOY, &HAPROXY];
@@ -21,7 +21,7 @@ static NGINX: Profile = Profile {
     name: "nginx",
     method: Source::Header("x-original-method"),
     target: Source::Header("x-original-uri"),
-    client: Client::Header("x-real-ip"),
+    client: ClientSource::Header("x-real-ip"),
     // It knows 2xx, 401 and 403; all else is an error to it.
     denied_as: Some(StatusCode::FORBIDDEN),
     example: "examples/proxies/nginx/tollbar.conf",
@@ -42,7 +42,7 @@ static TRAEFIK: Profile = Profile {
     name: "traefik",
     method: Source::Header("x-forwarded-method"),
     target: Source::Header("x-forwarded-uri"),
-    client: Client::ForwardedFor,
+    client: ClientSource::ForwardedFor,
     denied_as: None,
     example: "examples/proxies/traefik/dynamic.yaml",
 };
@@ -60,7 +60,7 @@ static CADDY: Profile = Profile {
     name: "caddy",
     method: Source::Header("x-forwarded-method"),
     target: Source::Header("x-forwarded-uri"),
-    client: Client::ForwardedFor,
+    client: ClientSource::ForwardedFor,
     denied_as: None,
     example: "examples/proxies/caddy/Caddyfile",
 };
@@ -80,7 +80,7 @@ static ENVOY: Profile = Profile {
     name: "envoy",
     method: Source::Request,
     target: Source::Request,
-    client: Client::Header("x-real-ip"),
+    client: ClientSource::Header("x-real-ip"),
     denied_as: None,
     example: "examples/proxies/envoy/envoy.yaml",
 };
@@ -99,7 +99,7 @@ static HAPROXY: Profile = Profile {
     name: "haproxy",
     method: Source::Header("x-original-method"),
     target: Source::Header("x-original-uri"),
-    client: Client::Header("x-real-ip"),
+    client: ClientSource::Header("x-real-ip"),
     denied_as: None,
     example: "examples/proxies/haproxy/tollbar.lua",
 };

@@ -25,31 +25,31 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 
 /// In front of all services.
 #[derive(Clone)]
-pub(super) struct Door {
+pub(super) struct AdmissionService {
     daemon: Arc<Daemon>,
     routes: Routes,
     /// For an answer to begin: what takes time is a message that does not come.
     call_time_max: Duration,
 }
 
-impl Door {
+impl AdmissionService {
     pub(super) fn new(daemon: Arc<Daemon>, routes: Routes) -> Self {
         Self { daemon, routes, call_time_max: Duration::MAX }
     }
 
     /// The door of one connection.
-    pub(super) fn within(&self, call_time_max: Duration) -> Self {
+    pub(super) fn with_call_time_max(&self, call_time_max: Duration) -> Self {
         Self { call_time_max, ..self.clone() }
     }
 
-    fn is_admitted(&self, path: &str, metadata: &HeaderMap) -> bool {
+    fn is_authorized(&self, path: &str, metadata: &HeaderMap) -> bool {
         let shown = metadata.get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
-        self.daemon.is_admitted(shown.and_then(|it| it.strip_prefix(b"Bearer ")))
+        self.daemon.is_authorized(shown.and_then(|it| it.strip_prefix(b"Bearer ")))
             || path.starts_with(HEALTH)
     }
 }
 
-impl Service<Request<Incoming>> for Door {
+impl Service<Request<Incoming>> for AdmissionService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Call;
@@ -58,7 +58,7 @@ impl Service<Request<Incoming>> for Door {
         if !is_grpc(&request) {
             return Call::Refused(Some(no_grpc()));
         }
-        if !self.is_admitted(request.uri().path(), request.headers()) {
+        if !self.is_authorized(request.uri().path(), request.headers()) {
             return Call::refused(Status::unauthenticated(
                 "the token is missing or wrong: send the metadata `authorization` with `Bearer ` and \
                  the token",
@@ -70,7 +70,7 @@ impl Service<Request<Incoming>> for Door {
         };
         let traces = self.daemon.traces.as_ref();
         let context = traces.and_then(|it| it.context_of(request.headers())).map(Box::new);
-        Call::Asked { answer: self.routes.clone().call(request), time, timer: None, context }
+        Call::Running { answer: self.routes.clone().call(request), time, timer: None, context }
     }
 }
 
@@ -78,7 +78,7 @@ impl Service<Request<Incoming>> for Door {
 #[expect(clippy::large_enum_variant, reason = "nearly all are asked, and a box would cost each")]
 pub(super) enum Call {
     Refused(Option<Response<Body>>),
-    Asked {
+    Running {
         answer: <Routes as tonic::codegen::Service<Request<Incoming>>>::Future,
         time: Duration,
         /// Made only where there is something to wait for: most calls are answered at once.
@@ -101,7 +101,7 @@ impl Future for Call {
         match self.get_mut() {
             // Polled again after its end, which nobody does, it would have nothing to say.
             Self::Refused(response) => Poll::Ready(Ok(response.take().unwrap_or_default())),
-            Self::Asked { answer, time, timer, context } => {
+            Self::Running { answer, time, timer, context } => {
                 let _attached = context.as_deref().map(|it| it.clone().attach());
                 if let Poll::Ready(response) = Pin::new(answer).poll(cx) {
                     return Poll::Ready(response);

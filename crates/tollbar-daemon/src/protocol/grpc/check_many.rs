@@ -22,33 +22,33 @@ const IN_FLIGHT_MAX: usize = 256;
 const CLOSING_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// What is sent back.
-pub(super) type Answers = Pin<Box<dyn Stream<Item = StreamItem> + Send>>;
+pub(super) type Responses = Pin<Box<dyn Stream<Item = StreamItem> + Send>>;
 type StreamItem = Result<v1::CheckManyResponse, Status>;
 
 /// A stream that is being answered.
-struct Answering<S> {
-    answers: S,
+struct ResponseStream<S> {
+    responses: S,
     stopped: Stopped,
     /// Set once the client was told to send no more.
     end: Option<Pin<Box<Sleep>>>,
     is_over: bool,
 }
 
-pub(super) fn answers(
+pub(super) fn responses(
     asked: Streaming<v1::CheckManyRequest>,
     daemon: Arc<Daemon>,
     stopped: Stopped,
-) -> Answers {
-    let answers = asked
+) -> Responses {
+    let responses = asked
         .map(move |asked| {
             let daemon = Arc::clone(&daemon);
             async move { Ok(answer(&daemon, asked?).await) }
         })
         .buffered(IN_FLIGHT_MAX);
-    let answering = Answering { answers, stopped, end: None, is_over: false };
-    Box::pin(stream::unfold(answering, |mut answering| async move {
-        let item = answering.next().await?;
-        Some((item, answering))
+    let stream_state = ResponseStream { responses, stopped, end: None, is_over: false };
+    Box::pin(stream::unfold(stream_state, |mut stream_state| async move {
+        let item = stream_state.next().await?;
+        Some((item, stream_state))
     }))
 }
 
@@ -68,7 +68,7 @@ async fn answer(daemon: &Daemon, asked: v1::CheckManyRequest) -> v1::CheckManyRe
     v1::CheckManyResponse { id, result: Some(result) }
 }
 
-impl<S: Stream<Item = StreamItem> + Unpin> Answering<S> {
+impl<S: Stream<Item = StreamItem> + Unpin> ResponseStream<S> {
     async fn next(&mut self) -> Option<StreamItem> {
         if self.is_over {
             return None;
@@ -80,7 +80,7 @@ impl<S: Stream<Item = StreamItem> + Unpin> Answering<S> {
             }
             return tokio::select! {
                 biased;
-                item = self.answers.next() => item,
+                item = self.responses.next() => item,
                 () = self.stopped.wait() => Some(Ok(self.close())),
             };
         };
@@ -90,7 +90,7 @@ impl<S: Stream<Item = StreamItem> + Unpin> Answering<S> {
                 self.is_over = true;
                 Some(Err(Status::unavailable("the daemon has stopped: connect again")))
             }
-            item = self.answers.next() => item,
+            item = self.responses.next() => item,
         }
     }
 

@@ -7,10 +7,10 @@ use tollbar_proto::v1;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::check_many;
-use super::check_many::Answers;
+use super::check_many::Responses;
 use super::refusal;
 use super::request;
-use super::request::{Form, filled};
+use super::request::{CheckForm, non_empty};
 use super::response;
 use crate::daemon::{AnswerRef, Daemon};
 use crate::shutdown::Stopped;
@@ -26,7 +26,7 @@ pub(super) struct Limiter {
     stopped: Stopped,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type GrpcResult<T> = Result<Response<T>, Status>;
 
 impl Limiter {
     pub(super) fn new(daemon: Arc<Daemon>, stopped: Stopped) -> Self {
@@ -37,22 +37,22 @@ impl Limiter {
 /// Decides, and charges what may pass.
 pub(super) async fn decide(
     daemon: &Daemon,
-    asked: &v1::CheckRequest,
+    message: &v1::CheckRequest,
     cost: u64,
 ) -> Result<v1::CheckResponse, Status> {
-    let answer = match Form::of(asked)? {
-        Form::Small { rule, subject } => {
-            let id = filled(&asked.request_id);
+    let answer = match CheckForm::parse(message)? {
+        CheckForm::Subject { rule, subject } => {
+            let id = non_empty(&message.request_id);
             let answer = daemon.check_subject(rule, subject, cost, id).await;
             answer.map_err(|error| refusal::usage(&error))?
         }
-        Form::Full { rule: Some(rule), attributes } => {
-            let request = request::request(asked, &attributes, cost)?;
+        CheckForm::Full { rule: Some(rule), attributes } => {
+            let request = request::request(message, &attributes, cost)?;
             let answer = daemon.check_rule(rule, &request).await;
             answer.map_err(|error| refusal::usage(&error))?
         }
-        Form::Full { rule: None, attributes } => {
-            let request = request::request(asked, &attributes, cost)?;
+        CheckForm::Full { rule: None, attributes } => {
+            let request = request::request(message, &attributes, cost)?;
             if let Some(response) = daemon.check_at_once(&request, response) {
                 return response;
             }
@@ -69,86 +69,95 @@ fn response(answer: AnswerRef<'_>) -> Result<v1::CheckResponse, Status> {
 
 #[tonic::async_trait]
 impl v1::limiter_server::Limiter for Limiter {
-    async fn check(&self, request: Request<v1::CheckRequest>) -> Answer<v1::CheckResponse> {
-        let asked = request.get_ref();
-        decide(&self.daemon, asked, asked.cost.unwrap_or(1)).await.map(Response::new)
+    async fn check(&self, request: Request<v1::CheckRequest>) -> GrpcResult<v1::CheckResponse> {
+        let message = request.get_ref();
+        decide(&self.daemon, message, message.cost.unwrap_or(1)).await.map(Response::new)
     }
 
     async fn check_many(
         &self,
         request: Request<Streaming<v1::CheckManyRequest>>,
-    ) -> Answer<Answers> {
+    ) -> GrpcResult<Responses> {
         let (daemon, stopped) = (Arc::clone(&self.daemon), self.stopped.clone());
-        Ok(Response::new(check_many::answers(request.into_inner(), daemon, stopped)))
+        Ok(Response::new(check_many::responses(request.into_inner(), daemon, stopped)))
     }
 
-    async fn peek(&self, request: Request<v1::CheckRequest>) -> Answer<v1::CheckResponse> {
-        let asked = request.get_ref();
-        if asked.cost.is_some() {
+    async fn peek(&self, request: Request<v1::CheckRequest>) -> GrpcResult<v1::CheckResponse> {
+        let message = request.get_ref();
+        if message.cost.is_some() {
             return Err(Status::invalid_argument("a peek charges nothing: leave `cost` out"));
         }
-        decide(&self.daemon, asked, 0).await.map(Response::new)
+        decide(&self.daemon, message, 0).await.map(Response::new)
     }
 
-    async fn explain(&self, request: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
-        let asked = request.get_ref();
-        let attributes = request::pairs(&asked.attributes);
-        let request = request::plain(&asked.method, &asked.path, &attributes)?;
-        let request = request.with_cost(asked.cost.unwrap_or(1));
+    async fn explain(
+        &self,
+        request: Request<v1::ExplainRequest>,
+    ) -> GrpcResult<v1::ExplainResponse> {
+        let message = request.get_ref();
+        let attributes = request::pairs(&message.attributes);
+        let request = request::basic_request(&message.method, &message.path, &attributes)?;
+        let request = request.with_cost(message.cost.unwrap_or(1));
         let explanation = self.daemon.engine.explain(&request).await;
-        Ok(Response::new(response::of_explanation(explanation)))
+        Ok(Response::new(response::explain_response(explanation)))
     }
 
-    async fn reserve(&self, request: Request<v1::ReserveRequest>) -> Answer<v1::ReserveResponse> {
-        let v1::ReserveRequest { request: asked, ttl } = request.get_ref();
-        let asked = asked.as_ref().ok_or_else(|| {
+    async fn reserve(
+        &self,
+        request: Request<v1::ReserveRequest>,
+    ) -> GrpcResult<v1::ReserveResponse> {
+        let v1::ReserveRequest { request: message, ttl } = request.get_ref();
+        let message = message.as_ref().ok_or_else(|| {
             Status::invalid_argument("there is nothing to reserve for: send `request`")
         })?;
-        let Form::Full { rule: None, attributes } = Form::of(asked)? else {
+        let CheckForm::Full { rule: None, attributes } = CheckForm::parse(message)? else {
             return Err(Status::invalid_argument(
                 "a reservation is charged under all rules: leave `rule` and `subject` out",
             ));
         };
-        let request = request::request(asked, &attributes, asked.cost.unwrap_or(1))?;
+        let request = request::request(message, &attributes, message.cost.unwrap_or(1))?;
         let answer = self.daemon.check(&request, Some(time_to_live(*ttl)?)).await;
         let response = response(answer.as_ref())?;
         let receipt = answer.receipt.unwrap_or_default();
         Ok(Response::new(v1::ReserveResponse { answer: Some(response), receipt }))
     }
 
-    async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::SettleResponse> {
+    async fn commit(&self, request: Request<v1::CommitRequest>) -> GrpcResult<v1::SettleResponse> {
         let v1::CommitRequest { receipt, cost } = request.get_ref();
         let settled = self.daemon.settle(text("receipt", receipt)?, *cost).await;
         let settled = settled.map_err(|error| refusal::receipt(&error))?;
-        Ok(Response::new(response::of_settled(settled)))
+        Ok(Response::new(response::settle_response(settled)))
     }
 
-    async fn cancel(&self, request: Request<v1::CancelRequest>) -> Answer<v1::SettleResponse> {
+    async fn cancel(&self, request: Request<v1::CancelRequest>) -> GrpcResult<v1::SettleResponse> {
         let receipt = text("receipt", &request.get_ref().receipt)?;
         let settled = self.daemon.settle(receipt, Some(0)).await;
         let settled = settled.map_err(|error| refusal::receipt(&error))?;
-        Ok(Response::new(response::of_settled(settled)))
+        Ok(Response::new(response::settle_response(settled)))
     }
 
-    async fn release(&self, request: Request<v1::ReleaseRequest>) -> Answer<v1::ReleaseResponse> {
+    async fn release(
+        &self,
+        request: Request<v1::ReleaseRequest>,
+    ) -> GrpcResult<v1::ReleaseResponse> {
         let lease = text("lease", &request.get_ref().lease)?;
         let released = self.daemon.release(lease).await;
         let released = released.map_err(|error| refusal::receipt(&error))?;
         Ok(Response::new(v1::ReleaseResponse { released }))
     }
 
-    async fn renew(&self, request: Request<v1::RenewRequest>) -> Answer<v1::RenewResponse> {
+    async fn renew(&self, request: Request<v1::RenewRequest>) -> GrpcResult<v1::RenewResponse> {
         let lease = text("lease", &request.get_ref().lease)?;
         let ends_at = self.daemon.renew(lease).await;
         let ends_at = ends_at.map_err(|error| refusal::receipt(&error))?;
         Ok(Response::new(v1::RenewResponse { ends_at: ends_at.map(response::timestamp) }))
     }
 
-    async fn reset(&self, request: Request<v1::ResetRequest>) -> Answer<v1::ResetResponse> {
+    async fn reset(&self, request: Request<v1::ResetRequest>) -> GrpcResult<v1::ResetResponse> {
         let v1::ResetRequest { rule, method, path, attributes, subject } = request.get_ref();
         let rule = self.daemon.engine.rule(text("rule", rule)?);
         let rule = rule.map_err(|error| refusal::usage(&error.into()))?;
-        let reset = match filled(subject) {
+        let reset = match non_empty(subject) {
             Some(_) if !(method.is_empty() && path.is_empty() && attributes.is_empty()) => {
                 return Err(Status::invalid_argument(
                     "`subject` stands in place of `method`, `path` and `attributes`: send it or them",
@@ -160,7 +169,7 @@ impl v1::limiter_server::Limiter for Limiter {
             }
             None => {
                 let attributes = request::pairs(attributes);
-                let request = request::plain(method, path, &attributes)?;
+                let request = request::basic_request(method, path, &attributes)?;
                 rule.reset(&request).await
             }
         };
@@ -171,7 +180,7 @@ impl v1::limiter_server::Limiter for Limiter {
 
 /// A field that a call cannot do without.
 fn text<'a>(name: &str, text: &'a str) -> Result<&'a str, Status> {
-    filled(text).ok_or_else(|| Status::invalid_argument(format!("`{name}` is missing: send it")))
+    non_empty(text).ok_or_else(|| Status::invalid_argument(format!("`{name}` is missing: send it")))
 }
 
 fn time_to_live(ttl: Option<prost_types::Duration>) -> Result<Duration, Status> {

@@ -12,44 +12,44 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A stream whose preface was heard, and is told once more to whoever reads it.
 #[derive(Debug)]
-pub(super) struct Opened<S> {
+pub(super) struct PrefacedStream<S> {
     stream: S,
-    told: usize,
+    replayed: usize,
 }
 
 /// Hears the preface. A connection that begins in another way is an error at its first wrong byte.
-pub(super) async fn read<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<Opened<S>> {
-    let (mut heard, mut count) = ([0; PREFACE.len()], 0);
+pub(super) async fn read<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<PrefacedStream<S>> {
+    let (mut received, mut count) = ([0; PREFACE.len()], 0);
     while count < PREFACE.len() {
-        match stream.read(&mut heard[count..]).await? {
+        match stream.read(&mut received[count..]).await? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             more => count += more,
         }
-        if heard[..count] != PREFACE[..count] {
+        if received[..count] != PREFACE[..count] {
             return Err(io::ErrorKind::InvalidData.into());
         }
     }
-    Ok(Opened { stream, told: 0 })
+    Ok(PrefacedStream { stream, replayed: 0 })
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Opened<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefacedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let rest = &PREFACE[self.told..];
+        let rest = &PREFACE[self.replayed..];
         if rest.is_empty() {
             return Pin::new(&mut self.stream).poll_read(cx, into);
         }
         let count = rest.len().min(into.remaining());
         into.put_slice(&rest[..count]);
-        self.told += count;
+        self.replayed += count;
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Opened<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -87,9 +87,9 @@ mod tests {
     async fn a_preface_is_told_once_more_and_what_follows_is_not_lost() {
         let said: Vec<u8> = [PREFACE, &b"rest"[..]].concat();
         let mut opened = read(&said[..]).await.unwrap();
-        let mut heard = Vec::new();
-        opened.read_to_end(&mut heard).await.unwrap();
-        assert_eq!(heard, said);
+        let mut received = Vec::new();
+        opened.read_to_end(&mut received).await.unwrap();
+        assert_eq!(received, said);
     }
 
     #[tokio::test]

@@ -14,25 +14,25 @@ const ANY_METHOD: &str = "GET";
 const ANY_PATH: &str = "/";
 
 /// How a request asks.
-pub(super) enum Form<'a> {
+pub(super) enum CheckForm<'a> {
     /// By what it is: all rules look at it, or one.
     Full { rule: Option<&'a str>, attributes: Vec<(&'a str, &'a str)> },
     /// By whom a rule counts.
-    Small { rule: &'a str, subject: &'a str },
+    Subject { rule: &'a str, subject: &'a str },
 }
 
-impl<'a> Form<'a> {
-    pub(super) fn of(asked: &'a v1::CheckRequest) -> Result<Self, Status> {
-        let rule = filled(&asked.rule);
-        let Some(subject) = filled(&asked.subject) else {
-            return Ok(Self::Full { rule, attributes: pairs(&asked.attributes) });
+impl<'a> CheckForm<'a> {
+    pub(super) fn parse(message: &'a v1::CheckRequest) -> Result<Self, Status> {
+        let rule = non_empty(&message.rule);
+        let Some(subject) = non_empty(&message.subject) else {
+            return Ok(Self::Full { rule, attributes: pairs(&message.attributes) });
         };
-        let is_full = !(asked.method.is_empty()
-            && asked.path.is_empty()
-            && asked.attributes.is_empty()
-            && asked.criticality == 0);
+        let is_full = !(message.method.is_empty()
+            && message.path.is_empty()
+            && message.attributes.is_empty()
+            && message.criticality == 0);
         match rule {
-            Some(rule) if !is_full => Ok(Self::Small { rule, subject }),
+            Some(rule) if !is_full => Ok(Self::Subject { rule, subject }),
             Some(_) => Err(Status::invalid_argument(
                 "`subject` stands in place of `method`, `path`, `attributes` and `criticality`: send it \
                  or them",
@@ -46,26 +46,27 @@ impl<'a> Form<'a> {
 
 /// The request in full.
 pub(super) fn request<'a>(
-    asked: &'a v1::CheckRequest,
+    message: &'a v1::CheckRequest,
     attributes: &'a [(&'a str, &'a str)],
     cost: u64,
 ) -> Result<Request<'a>, Status> {
-    let request = plain(&asked.method, &asked.path, attributes)?
+    let request = basic_request(&message.method, &message.path, attributes)?
         .with_cost(cost)
-        .with_criticality(criticality(asked.criticality)?);
-    Ok(match filled(&asked.request_id) {
+        .with_criticality(criticality(message.criticality)?);
+    Ok(match non_empty(&message.request_id) {
         Some(id) => request.with_request_id(id),
         None => request,
     })
 }
 
 /// The request, as far as most messages describe one.
-pub(super) fn plain<'a>(
+pub(super) fn basic_request<'a>(
     method: &'a str,
     path: &'a str,
     attributes: &'a [(&'a str, &'a str)],
 ) -> Result<Request<'a>, Status> {
-    let (method, path) = (filled(method).unwrap_or(ANY_METHOD), filled(path).unwrap_or(ANY_PATH));
+    let (method, path) =
+        (non_empty(method).unwrap_or(ANY_METHOD), non_empty(path).unwrap_or(ANY_PATH));
     Request::new(method, path)
         .and_then(|request| request.with_attributes(attributes))
         .map_err(|error| refusal::request(&error))
@@ -76,7 +77,7 @@ pub(super) fn pairs(attributes: &BTreeMap<String, String>) -> Vec<(&str, &str)> 
 }
 
 /// In proto3, a text that is empty was not sent.
-pub(super) fn filled(text: &str) -> Option<&str> {
+pub(super) fn non_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 

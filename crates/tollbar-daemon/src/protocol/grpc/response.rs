@@ -30,8 +30,8 @@ pub(super) fn check_response(answer: AnswerRef<'_>) -> v1::CheckResponse {
     v1::CheckResponse {
         allowed: is_allowed,
         degraded: check.is_degraded(),
-        outcome: outcome_of(outcome).into(),
-        reason: reason_of(reason).into(),
+        outcome: outcome_code(outcome).into(),
+        reason: reason_code(reason).into(),
         rule: rule.map(|rule| rule.name.to_string()).unwrap_or_default(),
         limit,
         remaining,
@@ -41,11 +41,11 @@ pub(super) fn check_response(answer: AnswerRef<'_>) -> v1::CheckResponse {
         decision_id: decision_id.to_string(),
         lease: lease.map(|it| it.text.clone()).unwrap_or_default(),
         lease_ends_at: lease.and_then(|it| it.ends_at).map(timestamp),
-        decisions: verdict.decisions().map(|it| of_decision(&it)).collect(),
+        decisions: verdict.decisions().map(|it| decision(&it)).collect(),
     }
 }
 
-fn of_decision(it: &RuleDecision<'_>) -> v1::Decision {
+fn decision(it: &RuleDecision<'_>) -> v1::Decision {
     let decision = it.decision();
     v1::Decision {
         rule: it.rule().name.to_string(),
@@ -62,18 +62,18 @@ fn of_decision(it: &RuleDecision<'_>) -> v1::Decision {
     }
 }
 
-pub(super) fn of_explanation(explanation: Explanation) -> v1::ExplainResponse {
+pub(super) fn explain_response(explanation: Explanation) -> v1::ExplainResponse {
     v1::ExplainResponse {
         allowed: explanation.is_allowed,
         summary: explanation.summary,
         method: explanation.method,
         path: explanation.path,
-        rules: explanation.rules.into_iter().map(of_rule).collect(),
+        rules: explanation.rules.into_iter().map(explained_rule).collect(),
         store_error: explanation.store_error.unwrap_or_default(),
     }
 }
 
-fn of_rule(rule: RuleExplanation) -> v1::ExplainedRule {
+fn explained_rule(rule: RuleExplanation) -> v1::ExplainedRule {
     v1::ExplainedRule {
         name: rule.name,
         applied: rule.fate == RuleFate::Applied,
@@ -81,11 +81,11 @@ fn of_rule(rule: RuleExplanation) -> v1::ExplainedRule {
         tier: rule.tier.unwrap_or_default(),
         cost: rule.cost,
         subject: rule.subject.unwrap_or_default(),
-        limits: rule.limits.into_iter().map(of_limit).collect(),
+        limits: rule.limits.into_iter().map(explained_limit).collect(),
     }
 }
 
-fn of_limit(limit: LimitExplanation) -> v1::ExplainedLimit {
+fn explained_limit(limit: LimitExplanation) -> v1::ExplainedLimit {
     v1::ExplainedLimit {
         text: limit.text,
         algorithm: limit.algorithm.to_owned(),
@@ -98,7 +98,7 @@ fn of_limit(limit: LimitExplanation) -> v1::ExplainedLimit {
     }
 }
 
-pub(super) fn of_settled(settlement: RuleSettlement) -> v1::SettleResponse {
+pub(super) fn settle_response(settlement: RuleSettlement) -> v1::SettleResponse {
     let charges = settlement.limits.into_iter().map(|it| v1::SettledLimit {
         rule: it.rule,
         reserved: it.reserved,
@@ -110,7 +110,7 @@ pub(super) fn of_settled(settlement: RuleSettlement) -> v1::SettleResponse {
     v1::SettleResponse { charges: charges.collect(), permits_returned }
 }
 
-fn outcome_of(outcome: Outcome) -> v1::Outcome {
+fn outcome_code(outcome: Outcome) -> v1::Outcome {
     match outcome {
         Outcome::Allow => v1::Outcome::Allow,
         Outcome::Deny { .. } => v1::Outcome::Deny,
@@ -119,7 +119,7 @@ fn outcome_of(outcome: Outcome) -> v1::Outcome {
     }
 }
 
-fn reason_of(reason: Reason<'_>) -> v1::Reason {
+fn reason_code(reason: Reason<'_>) -> v1::Reason {
     match reason {
         Reason::Limits => v1::Reason::Limits,
         Reason::NoRule => v1::Reason::NoRule,

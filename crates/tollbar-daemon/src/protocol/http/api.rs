@@ -10,12 +10,12 @@ use tollbar_http::Format;
 
 use super::check_response;
 use super::check_response::BatchResponse;
-use super::inspect::Health;
+use super::inspect::HealthResponse;
 use super::openapi::document;
 use super::refusal::Refusal;
-use super::request::{About, Batch, Form, Object, Question, parse};
-use super::response::{Answer, JSON, empty, json, text, written};
-use super::route::{BATCH_EXAMPLE, CHECK, PEEK, Route, What};
+use super::request::{BatchRequest, CheckRequest, CheckTarget, Object, RequestForm, parse};
+use super::response::{ApiResponse, JSON, empty, json, static_json, text};
+use super::route::{BATCH_EXAMPLE, CHECK, Operation, PEEK, Route};
 use crate::daemon::{AnswerRef, CheckAnswer, Daemon};
 use crate::metrics::TextFormat;
 use crate::protocol::forward_auth;
@@ -39,8 +39,8 @@ pub(crate) struct Head<'a> {
 
 /// A check that was answered, or that has to wait for the store.
 enum CheckProgress<'b> {
-    Ready(Result<Answer, Refusal>),
-    Waiting(Box<Question<'b>>),
+    Ready(Result<ApiResponse, Refusal>),
+    Waiting(Box<CheckRequest<'b>>),
 }
 
 /// Answers what is asked over HTTP.
@@ -56,7 +56,7 @@ impl Api {
 
     /// Where the request goes, if its head says all that is needed: what is turned away here has not
     /// sent its body.
-    pub(crate) fn admit(&self, head: &Head<'_>) -> Result<&'static Route, Box<Answer>> {
+    pub(crate) fn route_for(&self, head: &Head<'_>) -> Result<&'static Route, Box<ApiResponse>> {
         let refuse = |refusal: Refusal| Err(Box::new(refusal.answer(Format::wanted(head.headers))));
         let Some(route) = Route::find(head.uri.path()) else {
             let all = Route::all().chain([forward_auth::openapi::PATH]);
@@ -71,59 +71,62 @@ impl Api {
             }
             return refuse(Refusal::wrong_method(route.methods()));
         }
-        if !route.is_open && !self.is_admitted(head.headers) {
+        if !route.is_open && !self.is_authorized(head.headers) {
             return refuse(Refusal::unauthorized());
         }
         Ok(route)
     }
 
-    fn is_admitted(&self, headers: &HeaderMap) -> bool {
+    fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        self.daemon.is_admitted(shown.and_then(|it| it.strip_prefix(b"Bearer ")))
+        self.daemon.is_authorized(shown.and_then(|it| it.strip_prefix(b"Bearer ")))
     }
 
     /// The answer to a request that was admitted.
-    pub(crate) async fn answer(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> Answer {
-        let answer = match route.what {
-            What::Check => match self.check(head, body) {
+    pub(crate) async fn answer(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> ApiResponse {
+        let answer = match route.operation {
+            Operation::Check => match self.check(head, body) {
                 CheckProgress::Ready(answer) => answer,
                 // In a box, so that a check does not carry the room for all the others around.
-                CheckProgress::Waiting(question) => {
-                    Box::pin(self.check_later(head, &question)).await
-                }
+                CheckProgress::Waiting(check) => Box::pin(self.check_later(head, &check)).await,
             },
-            _ => Box::pin(self.seldom(route, head, body)).await,
+            _ => Box::pin(self.dispatch(route, head, body)).await,
         };
         answer.unwrap_or_else(|refusal| refusal.answer(Format::wanted(head.headers)))
     }
 
-    async fn seldom(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
-        match route.what {
-            What::Check => self.check_later(head, &parse(body, CHECK.example)?).await,
-            What::CheckBatch => self.check_batch(body).await,
-            What::Peek => self.peek(head, body).await,
-            What::Explain => self.explain(body).await,
-            What::Reset => self.reset(body).await,
-            What::Reserve => self.reserve(body, || Format::wanted(head.headers)).await,
-            What::Commit => self.commit(body).await,
-            What::Cancel => self.cancel(body).await,
-            What::Release => self.release(body).await,
-            What::Renew => self.renew(body).await,
-            What::Usage => self.usage(head.uri.query().unwrap_or_default()).await,
-            What::Decision => self.decision(route.id(head.uri.path())).await,
-            What::OpenApi => Ok(written(document())),
-            What::Metrics => Ok(self.metrics(head)),
+    async fn dispatch(
+        &self,
+        route: &Route,
+        head: &Head<'_>,
+        body: &[u8],
+    ) -> Result<ApiResponse, Refusal> {
+        match route.operation {
+            Operation::Check => self.check_later(head, &parse(body, CHECK.example)?).await,
+            Operation::CheckBatch => self.check_batch(body).await,
+            Operation::Peek => self.peek(head, body).await,
+            Operation::Explain => self.explain(body).await,
+            Operation::Reset => self.reset(body).await,
+            Operation::Reserve => self.reserve(body, || Format::wanted(head.headers)).await,
+            Operation::Commit => self.commit(body).await,
+            Operation::Cancel => self.cancel(body).await,
+            Operation::Release => self.release(body).await,
+            Operation::Renew => self.renew(body).await,
+            Operation::Usage => self.usage(head.uri.query().unwrap_or_default()).await,
+            Operation::Decision => self.decision(route.id(head.uri.path())).await,
+            Operation::OpenApi => Ok(static_json(document())),
+            Operation::Metrics => Ok(self.metrics(head)),
             // Both: without its store it still answers, as rules say what to answer then.
-            What::Health => {
+            Operation::Health => {
                 let status = self.daemon.health().word();
                 let database = self.daemon.database_health().map(|it| it.word());
                 let ahead_of_clock = AheadOfClock::of(&self.daemon.engine);
-                Ok(json(StatusCode::OK, JSON, &Health { status, database, ahead_of_clock }))
+                Ok(json(StatusCode::OK, JSON, &HealthResponse { status, database, ahead_of_clock }))
             }
         }
     }
 
-    fn metrics(&self, head: &Head<'_>) -> Answer {
+    fn metrics(&self, head: &Head<'_>) -> ApiResponse {
         let accept = head.headers.get(ACCEPT).and_then(|it| it.to_str().ok());
         let format = TextFormat::wanted(accept);
         text(HeaderValue::from_static(format.content_type()), self.daemon.write_metrics(format))
@@ -131,15 +134,15 @@ impl Api {
 
     /// Answers at once what can be: a request under all rules, by a store in this process.
     fn check<'b>(&self, head: &Head<'_>, body: &'b [u8]) -> CheckProgress<'b> {
-        let parsed: Result<Question<'_>, Refusal> = parse(body, CHECK.example);
+        let parsed: Result<CheckRequest<'_>, Refusal> = parse(body, CHECK.example);
         // Where it is: it is half a kilobyte.
-        if let Ok(question) = &parsed
-            && let Some(answer) = self.check_at_once(head, question).transpose()
+        if let Ok(check) = &parsed
+            && let Some(answer) = self.check_at_once(head, check).transpose()
         {
             return CheckProgress::Ready(answer);
         }
         match parsed {
-            Ok(question) => CheckProgress::Waiting(Box::new(question)),
+            Ok(check) => CheckProgress::Waiting(Box::new(check)),
             Err(refusal) => CheckProgress::Ready(Err(refusal)),
         }
     }
@@ -147,72 +150,72 @@ impl Api {
     fn check_at_once(
         &self,
         head: &Head<'_>,
-        question: &Question<'_>,
-    ) -> Result<Option<Answer>, Refusal> {
-        let About::Request = question.about(&CHECK)? else {
+        check: &CheckRequest<'_>,
+    ) -> Result<Option<ApiResponse>, Refusal> {
+        let CheckTarget::Request = check.target(&CHECK)? else {
             return Ok(None);
         };
-        let pairs = question.pairs();
-        let request = question.request(&pairs, question.cost_or_one())?;
+        let pairs = check.pairs();
+        let request = check.request(&pairs, check.cost_or_one())?;
         Ok(self.daemon.check_at_once(&request, |answer| self.response(head, answer)))
     }
 
     async fn check_later(
         &self,
         head: &Head<'_>,
-        question: &Question<'_>,
-    ) -> Result<Answer, Refusal> {
-        let answer = self.ask(question, &CHECK, question.cost_or_one()).await?;
+        check: &CheckRequest<'_>,
+    ) -> Result<ApiResponse, Refusal> {
+        let answer = self.decide(check, &CHECK, check.cost_or_one()).await?;
         Ok(self.response(head, answer.as_ref()))
     }
 
-    fn response(&self, head: &Head<'_>, answer: AnswerRef<'_>) -> Answer {
+    fn response(&self, head: &Head<'_>, answer: AnswerRef<'_>) -> ApiResponse {
         check_response::response(answer, self.daemon.now(), || Format::wanted(head.headers))
     }
 
-    async fn peek(&self, head: &Head<'_>, body: &[u8]) -> Result<Answer, Refusal> {
-        let question: Question<'_> = parse(body, PEEK.example)?;
-        let answer = self.ask(&question, &PEEK, 0).await?;
+    async fn peek(&self, head: &Head<'_>, body: &[u8]) -> Result<ApiResponse, Refusal> {
+        let check: CheckRequest<'_> = parse(body, PEEK.example)?;
+        let answer = self.decide(&check, &PEEK, 0).await?;
         Ok(self.response(head, answer.as_ref()))
     }
 
-    async fn check_batch(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let Batch { requests } = parse(body, BATCH_EXAMPLE)?;
+    async fn check_batch(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {
+        let BatchRequest { requests } = parse(body, BATCH_EXAMPLE)?;
         if requests.len() > BATCH_MAX {
             let count = requests.len();
             let message = format!("{count} requests are too many: send at most {BATCH_MAX}");
             return Err(Refusal::bad_request(message));
         }
         // All are looked at before the first is charged: a batch with a mistake charges nothing.
-        for (at, Object(question)) in requests.iter().enumerate() {
-            let place = || format!("requests[{at}]");
-            question.about(&CHECK).map_err(|it| it.within(&place()))?;
-            let pairs = question.pairs();
-            question.request(&pairs, 1).map_err(|it| Refusal::from(it).within(&place()))?;
+        for (at, Object(check)) in requests.iter().enumerate() {
+            let location = || format!("requests[{at}]");
+            check.target(&CHECK).map_err(|it| it.within(&location()))?;
+            let pairs = check.pairs();
+            check.request(&pairs, 1).map_err(|it| Refusal::from(it).within(&location()))?;
         }
         let mut answers = Vec::with_capacity(requests.len());
         for some in requests.chunks(BATCH_AT_ONCE) {
-            let asked = some.iter().map(|Object(it)| self.ask(it, &CHECK, it.cost_or_one()));
-            answers.extend(join_all(asked).await);
+            let pending = some.iter().map(|Object(it)| self.decide(it, &CHECK, it.cost_or_one()));
+            answers.extend(join_all(pending).await);
         }
         Ok(json(StatusCode::OK, JSON, &BatchResponse::of(&answers)))
     }
 
-    async fn ask(
+    async fn decide(
         &self,
-        question: &Question<'_>,
-        form: &Form,
+        check: &CheckRequest<'_>,
+        form: &RequestForm,
         cost: u64,
     ) -> Result<CheckAnswer, Refusal> {
-        let about = question.about(form)?;
-        if let About::Subject { rule, subject } = about {
-            let id = question.request_id();
+        let target = check.target(form)?;
+        if let CheckTarget::Subject { rule, subject } = target {
+            let id = check.request_id();
             return Ok(self.daemon.check_subject(rule, subject, cost, id).await?);
         }
-        let pairs = question.pairs();
-        let request = question.request(&pairs, cost)?;
-        match about {
-            About::Rule(rule) => Ok(self.daemon.check_rule(rule, &request).await?),
+        let pairs = check.pairs();
+        let request = check.request(&pairs, cost)?;
+        match target {
+            CheckTarget::Rule(rule) => Ok(self.daemon.check_rule(rule, &request).await?),
             _ => Ok(self.daemon.check(&request, None).await),
         }
     }

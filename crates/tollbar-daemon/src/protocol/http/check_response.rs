@@ -14,9 +14,9 @@ use tollbar_http::{Denial, Format, HeaderStyle, retry_after_s};
 use tollbar_rules::{DenialCode, Enforcement, Reason, RuleDecision, Summary, Verdict};
 
 use super::refusal::{ProblemBody, Refusal};
-use super::response::{Answer, JSON, PROBLEM, body, json};
+use super::response::{ApiResponse, JSON, PROBLEM, body, json};
 use crate::daemon::{AnswerRef, CheckAnswer};
-use crate::rfc3339::Instant;
+use crate::rfc3339::Rfc3339;
 
 /// The JSON body of `POST /v1/check`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -46,7 +46,7 @@ pub(crate) struct CheckResponse<'v> {
     delay_ms: u64,
     /// The window's end; for a bucket, when it is full again. Null where no counter was read.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
-    reset_at: Option<Instant>,
+    reset_at: Option<Rfc3339>,
     /// For `/v1/decisions/{id}`, where the request was denied.
     #[schemars(with = "String", length(equal = 32))]
     decision_id: crate::decision_log::DecisionId,
@@ -56,7 +56,7 @@ pub(crate) struct CheckResponse<'v> {
     /// When the first of them comes back by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
-    lease_ends_at: Option<Instant>,
+    lease_ends_at: Option<Rfc3339>,
     /// For `/v1/commit` and `/v1/cancel`: what the request has paid.
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<&'v str>,
@@ -65,7 +65,7 @@ pub(crate) struct CheckResponse<'v> {
     status: Option<u16>,
     /// Every limit that was looked at.
     #[schemars(with = "Vec<Decision<'v>>")]
-    decisions: Decisions<'v>,
+    decisions: DecisionList<'v>,
 }
 
 /// What one limit said.
@@ -94,7 +94,7 @@ pub(crate) struct Decision<'v> {
     retry_after_ms: Option<u64>,
     /// The window's end; for a bucket, when it is full again. Null where no counter was read.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
-    reset_at: Option<Instant>,
+    reset_at: Option<Rfc3339>,
 }
 
 /// The reason of a verdict.
@@ -139,7 +139,7 @@ pub(crate) enum CapacityName {
 
 /// The decisions of a verdict, written one by one.
 #[derive(Debug)]
-struct Decisions<'v>(&'v Verdict);
+struct DecisionList<'v>(&'v Verdict);
 
 /// The JSON body of `POST /v1/check/batch`: the answers in the order of the requests.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -161,7 +161,7 @@ struct BatchError<'v> {
     /// The status that the request would have had by itself.
     status: u16,
     #[serde(flatten)]
-    error: super::refusal::Error<'v>,
+    error: super::refusal::ErrorBody<'v>,
 }
 
 impl<'v> BatchResponse<'v> {
@@ -211,13 +211,13 @@ impl<'v> CheckResponse<'v> {
             remaining,
             retry_after_ms: retry_after.map(millis),
             delay_ms: millis(delay),
-            reset_at: reset_at.map(Instant),
+            reset_at: reset_at.map(Rfc3339),
             decision_id,
             lease: lease.map(|it| &*it.text),
-            lease_ends_at: lease.and_then(|it| it.ends_at).map(Instant),
+            lease_ends_at: lease.and_then(|it| it.ends_at).map(Rfc3339),
             receipt,
             status: None,
-            decisions: Decisions(verdict),
+            decisions: DecisionList(verdict),
         }
     }
 }
@@ -227,7 +227,7 @@ pub(super) fn response(
     answer: AnswerRef<'_>,
     now: Timestamp,
     format: impl Fn() -> Format,
-) -> Answer {
+) -> ApiResponse {
     let AnswerRef { verdict, decision_id, .. } = answer;
     let status = status_of(verdict);
     let mut response = if verdict.is_allowed() || format() != Format::Problem {
@@ -285,7 +285,7 @@ impl From<Enforcement> for CapacityName {
     }
 }
 
-impl Serialize for Decisions<'_> {
+impl Serialize for DecisionList<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(self.0.decisions().map(|it| Decision::of(&it)))
     }
@@ -305,7 +305,7 @@ impl<'v> Decision<'v> {
             limit: decision.limit(),
             remaining: it.remaining(),
             retry_after_ms: decision.denied().and_then(|it| it.retry_after()).map(millis),
-            reset_at: it.reset_at().map(Instant),
+            reset_at: it.reset_at().map(Rfc3339),
         }
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use tollbar_rules::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
 
 use super::check_response::CapacityName;
-use crate::rfc3339::Instant;
+use crate::rfc3339::Rfc3339;
 
 /// What every rule makes of a request.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -20,7 +20,7 @@ pub struct ExplainResponse<'e> {
     /// Why, in a sentence.
     summary: &'e str,
     /// Every rule, in the order in which they are looked at.
-    rules: Vec<Rule<'e>>,
+    rules: Vec<RuleRow<'e>>,
     /// Why the counters could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     store_error: Option<&'e str>,
@@ -30,10 +30,10 @@ pub struct ExplainResponse<'e> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ExplainedRule")]
-struct Rule<'e> {
+struct RuleRow<'e> {
     name: &'e str,
     /// What became of it, for programs.
-    fate: Fate,
+    fate: FateName,
     /// Why, in a sentence.
     why: &'e str,
     /// The tier whose limits hold, where they are one's.
@@ -43,7 +43,7 @@ struct Rule<'e> {
     /// Whom it counts, where it counts.
     subject: Option<&'e str>,
     /// Its limits that would be checked.
-    limits: Vec<Limit<'e>>,
+    limits: Vec<LimitRow<'e>>,
 }
 
 /// The state of one counter.
@@ -51,7 +51,7 @@ struct Rule<'e> {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ExplainedLimit")]
 #[expect(clippy::struct_field_names, reason = "clients know it by this name")]
-struct Limit<'e> {
+struct LimitRow<'e> {
     /// The limit as it was written.
     text: &'e str,
     algorithm: &'static str,
@@ -63,7 +63,7 @@ struct Limit<'e> {
     remaining: Option<u64>,
     /// The window's end; for a bucket, when it is full again.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
-    reset_at: Option<Instant>,
+    reset_at: Option<Rfc3339>,
     /// Whether the request would pass it now.
     would_pass: bool,
     /// Whether it is the one that binds.
@@ -74,7 +74,7 @@ struct Limit<'e> {
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "RuleFate")]
-enum Fate {
+enum FateName {
     NotMatched,
     Applied,
     Disabled,
@@ -95,27 +95,27 @@ impl<'e> ExplainResponse<'e> {
             path: &explanation.path,
             allowed: explanation.is_allowed,
             summary: &explanation.summary,
-            rules: explanation.rules.iter().map(Rule::of).collect(),
+            rules: explanation.rules.iter().map(RuleRow::of).collect(),
             store_error: explanation.store_error.as_deref(),
         }
     }
 }
 
-impl<'e> Rule<'e> {
+impl<'e> RuleRow<'e> {
     fn of(rule: &'e RuleExplanation) -> Self {
         Self {
             name: &rule.name,
-            fate: Fate::of(rule.fate),
+            fate: FateName::of(rule.fate),
             why: &rule.why,
             tier: rule.tier.as_deref(),
             cost: rule.cost,
             subject: rule.subject.as_deref(),
-            limits: rule.limits.iter().map(Limit::of).collect(),
+            limits: rule.limits.iter().map(LimitRow::of).collect(),
         }
     }
 }
 
-impl<'e> Limit<'e> {
+impl<'e> LimitRow<'e> {
     fn of(limit: &'e LimitExplanation) -> Self {
         Self {
             text: &limit.text,
@@ -123,14 +123,14 @@ impl<'e> Limit<'e> {
             capacity: limit.capacity.into(),
             limit: limit.limit,
             remaining: limit.remaining,
-            reset_at: limit.reset_at.map(Instant),
+            reset_at: limit.reset_at.map(Rfc3339),
             would_pass: limit.would_pass,
             binds: limit.binds,
         }
     }
 }
 
-impl Fate {
+impl FateName {
     fn of(fate: RuleFate) -> Self {
         match fate {
             RuleFate::NotMatched => Self::NotMatched,

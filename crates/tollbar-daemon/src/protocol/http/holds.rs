@@ -9,11 +9,11 @@ use tollbar_http::Format;
 use tollbar_rules::{LimitSettlement, RuleSettlement};
 
 use super::refusal::Refusal;
-use super::request::{Cancel, Commit, Holder, Question, parse};
-use super::response::{Answer, JSON, json};
+use super::request::{CancelRequest, CheckRequest, CommitRequest, LeaseRequest, parse};
+use super::response::{ApiResponse, JSON, json};
 use super::route::{CANCEL_EXAMPLE, COMMIT_EXAMPLE, LEASE_EXAMPLE, RESERVE};
 use super::{Api, check_response};
-use crate::rfc3339::Instant;
+use crate::rfc3339::Rfc3339;
 
 /// For a reservation that does not say.
 const TTL_MS_DEFAULT: u64 = 60_000;
@@ -26,15 +26,14 @@ const TTL_MS_MAX: u64 = 86_400_000;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SettleResponse {
     /// Each limit that had been paid.
-    charges: Vec<Charge>,
+    charges: Vec<SettledCharge>,
     /// How many permits came back.
     permits_returned: u64,
 }
 
 /// What became of one charge.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "SettledCharge")]
-struct Charge {
+struct SettledCharge {
     rule: String,
     /// What the request had paid.
     reserved: u64,
@@ -61,7 +60,7 @@ pub(crate) struct RenewResponse {
     renewed: bool,
     /// When they come back by themselves, unless they are renewed again.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
-    ends_at: Option<Instant>,
+    ends_at: Option<Rfc3339>,
 }
 
 impl Api {
@@ -69,46 +68,46 @@ impl Api {
         &self,
         body: &[u8],
         format: impl Fn() -> Format,
-    ) -> Result<Answer, Refusal> {
-        let question: Question<'_> = parse(body, RESERVE.example)?;
-        question.about(&RESERVE)?;
-        let ttl_ms = question.ttl_ms.unwrap_or(TTL_MS_DEFAULT);
+    ) -> Result<ApiResponse, Refusal> {
+        let check: CheckRequest<'_> = parse(body, RESERVE.example)?;
+        check.target(&RESERVE)?;
+        let ttl_ms = check.ttl_ms.unwrap_or(TTL_MS_DEFAULT);
         if !(1..=TTL_MS_MAX).contains(&ttl_ms) {
             let message = format!("`ttlMs` is {ttl_ms}: send 1 to {TTL_MS_MAX}, which is a day");
             return Err(Refusal::bad_request(message));
         }
-        let pairs = question.pairs();
-        let request = question.request(&pairs, question.cost_or_one())?;
+        let pairs = check.pairs();
+        let request = check.request(&pairs, check.cost_or_one())?;
         let ttl = Duration::from_millis(ttl_ms);
         let answer = self.daemon.check(&request, Some(ttl)).await;
         Ok(check_response::response(answer.as_ref(), self.daemon.now(), format))
     }
 
-    pub(super) async fn commit(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let Commit { receipt, cost } = parse(body, COMMIT_EXAMPLE)?;
-        Ok(settled(self.daemon.settle(&receipt, cost).await?))
+    pub(super) async fn commit(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {
+        let CommitRequest { receipt, cost } = parse(body, COMMIT_EXAMPLE)?;
+        Ok(settlement_response(self.daemon.settle(&receipt, cost).await?))
     }
 
-    pub(super) async fn cancel(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let Cancel { receipt } = parse(body, CANCEL_EXAMPLE)?;
-        Ok(settled(self.daemon.settle(&receipt, Some(0)).await?))
+    pub(super) async fn cancel(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {
+        let CancelRequest { receipt } = parse(body, CANCEL_EXAMPLE)?;
+        Ok(settlement_response(self.daemon.settle(&receipt, Some(0)).await?))
     }
 
-    pub(super) async fn release(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let Holder { lease } = parse(body, LEASE_EXAMPLE)?;
+    pub(super) async fn release(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {
+        let LeaseRequest { lease } = parse(body, LEASE_EXAMPLE)?;
         let released = self.daemon.release(&lease).await?;
         Ok(json(StatusCode::OK, JSON, &ReleaseResponse { released }))
     }
 
-    pub(super) async fn renew(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let Holder { lease } = parse(body, LEASE_EXAMPLE)?;
-        let ends_at = self.daemon.renew(&lease).await?.map(Instant);
+    pub(super) async fn renew(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {
+        let LeaseRequest { lease } = parse(body, LEASE_EXAMPLE)?;
+        let ends_at = self.daemon.renew(&lease).await?.map(Rfc3339);
         Ok(json(StatusCode::OK, JSON, &RenewResponse { renewed: ends_at.is_some(), ends_at }))
     }
 }
 
-fn settled(settlement: RuleSettlement) -> Answer {
-    let charge = |it: LimitSettlement| Charge {
+fn settlement_response(settlement: RuleSettlement) -> ApiResponse {
+    let charge = |it: LimitSettlement| SettledCharge {
         rule: it.rule,
         reserved: it.reserved,
         spent: it.spent,

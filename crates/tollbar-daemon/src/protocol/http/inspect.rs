@@ -15,18 +15,19 @@ use super::check_response;
 use super::check_response::{CheckResponse, ReasonName};
 use super::explain_response::ExplainResponse;
 use super::refusal::Refusal;
-use super::request::{About, Pairs, Question, parse};
-use super::response::{Answer, JSON, json};
+use super::request::{CheckRequest, CheckTarget, Pairs, parse};
+use super::response::{ApiResponse, JSON, json};
 use super::route::{CHECK, EXPLAIN, RESET};
 use crate::daemon::AnswerRef;
 use crate::decision_log::DecisionId;
-use crate::rfc3339::Instant;
+use crate::rfc3339::Rfc3339;
 use crate::store::ahead_of_clock::AheadOfClock;
 
 /// The daemon is there.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Health {
+#[schemars(rename = "Health")]
+pub(crate) struct HealthResponse {
     /// `ok`, or `degraded` while the store does not answer and rules' failure policies do.
     pub(super) status: &'static str,
     /// The same of the database, where there is one: while it does not answer, the last rules stay in
@@ -55,13 +56,14 @@ pub(crate) struct UsageResponse<'v> {
     /// Whether the store could not answer.
     degraded: bool,
     /// Every limit that may deny.
-    usage: Vec<Usage<'v>>,
+    usage: Vec<LimitUsage<'v>>,
 }
 
 /// What is left of one limit.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Usage<'v> {
+#[schemars(rename = "Usage")]
+struct LimitUsage<'v> {
     /// The rule's identity, which outlives its name.
     rule_id: &'v str,
     /// The rule's name.
@@ -74,7 +76,7 @@ struct Usage<'v> {
     remaining: Option<u64>,
     /// The window's end; for a bucket, when it is full again. Null where no counter was read.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
-    reset_at: Option<Instant>,
+    reset_at: Option<Rfc3339>,
     /// The window, rounded up; 0 for permits, which have none.
     window_seconds: u64,
 }
@@ -85,7 +87,7 @@ struct Usage<'v> {
 pub(crate) struct DecisionResponse<'v> {
     /// When it was denied.
     #[schemars(with = "String", extend("format" = "date-time"))]
-    decided_at: Instant,
+    decided_at: Rfc3339,
     /// Why, in a sentence.
     why: String,
     /// What was asked, as it can be sent to `/v1/check` again; null where it was too long to be kept.
@@ -97,45 +99,45 @@ pub(crate) struct DecisionResponse<'v> {
 }
 
 impl Api {
-    pub async fn explain(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let question: Question<'_> = parse(body, EXPLAIN.example)?;
-        question.about(&EXPLAIN)?;
-        let pairs = question.pairs();
-        let request = question.request(&pairs, question.cost_or_one())?;
+    pub async fn explain(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {
+        let check: CheckRequest<'_> = parse(body, EXPLAIN.example)?;
+        check.target(&EXPLAIN)?;
+        let pairs = check.pairs();
+        let request = check.request(&pairs, check.cost_or_one())?;
         let explanation = self.daemon.engine.explain(&request).await;
         Ok(json(StatusCode::OK, JSON, &ExplainResponse::of(&explanation)))
     }
 
-    pub(super) async fn reset(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let question: Question<'_> = parse(body, RESET.example)?;
+    pub(super) async fn reset(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {
+        let check: CheckRequest<'_> = parse(body, RESET.example)?;
         let engine = &self.daemon.engine;
-        let rule = match question.about(&RESET)? {
-            About::Subject { rule, subject } => {
+        let rule = match check.target(&RESET)? {
+            CheckTarget::Subject { rule, subject } => {
                 let handle = engine.rule(rule)?;
                 handle.reset(&handle.subject(subject)?.request()?).await?;
                 rule
             }
-            About::Rule(rule) => {
-                let pairs = question.pairs();
-                engine.rule(rule)?.reset(&question.request(&pairs, 1)?).await?;
+            CheckTarget::Rule(rule) => {
+                let pairs = check.pairs();
+                engine.rule(rule)?.reset(&check.request(&pairs, 1)?).await?;
                 rule
             }
-            About::Request => return Err(Refusal::bad_request("a reset needs `rule`")),
+            CheckTarget::Request => return Err(Refusal::bad_request("a reset needs `rule`")),
         };
         Ok(json(StatusCode::OK, JSON, &ResetResponse { rule, reset: true }))
     }
 
     /// Whoever asks says on whose behalf, as in a check; here the query does.
-    pub(super) async fn usage(&self, query: &str) -> Result<Answer, Refusal> {
-        let sent: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
-        let of = |name: &str| sent.iter().find(|it| it.0 == name).map(|it| &*it.1);
-        let is_twice = |name: &str| sent.iter().filter(|it| it.0 == name).count() > 1;
+    pub(super) async fn usage(&self, query: &str) -> Result<ApiResponse, Refusal> {
+        let input: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        let of = |name: &str| input.iter().find(|it| it.0 == name).map(|it| &*it.1);
+        let is_twice = |name: &str| input.iter().filter(|it| it.0 == name).count() > 1;
         for name in ["method", "path"] {
             if is_twice(name) {
                 return Err(Refusal::bad_request(format!("`{name}` is there twice: send one")));
             }
         }
-        let others = sent.iter().filter(|it| it.0 != "method" && it.0 != "path");
+        let others = input.iter().filter(|it| it.0 != "method" && it.0 != "path");
         let pairs: Pairs<'_> = others.map(|(name, value)| (&**name, &**value)).collect();
         if pairs.is_empty() {
             return Err(Refusal::bad_request(
@@ -146,13 +148,13 @@ impl Api {
         let request = Request::new(method, path)?.with_attributes(&pairs)?.with_cost(0);
         let verdict = self.daemon.engine.check(&request).await;
         let live = verdict.decisions().filter(|it| it.enforcement() == Enforcement::Live);
-        let usage = live.map(|it| Usage {
+        let usage = live.map(|it| LimitUsage {
             rule_id: it.rule().identity(),
             rule: &it.rule().name,
             limit_text: it.limit().text(),
             limit: it.decision().limit(),
             remaining: it.remaining(),
-            reset_at: it.reset_at().map(Instant),
+            reset_at: it.reset_at().map(Rfc3339),
             window_seconds: it.limit().policy().window().as_millis().div_ceil(1_000) as u64,
         });
         let response = UsageResponse {
@@ -163,21 +165,21 @@ impl Api {
         Ok(json(StatusCode::OK, JSON, &response))
     }
 
-    pub(super) async fn decision(&self, id: &str) -> Result<Answer, Refusal> {
+    pub(super) async fn decision(&self, id: &str) -> Result<ApiResponse, Refusal> {
         let id = DecisionId::parse(id).ok_or_else(Refusal::unknown_decision)?;
-        let denial = self.daemon.decisions.find(id).ok_or_else(Refusal::unknown_decision)?;
-        let asked = denial.asked.as_deref();
-        let explanation = match asked {
-            Some(asked) => self.explain_again(asked).await,
+        let denial = self.daemon.decision_log.find(id).ok_or_else(Refusal::unknown_decision)?;
+        let logged = denial.request.as_deref();
+        let explanation = match logged {
+            Some(logged) => self.explain_again(logged).await,
             None => None,
         };
-        let why = why(&denial.verdict);
+        let why = describe_denial(&denial.verdict);
         let verdict = &denial.verdict;
         let answer = AnswerRef { verdict, decision_id: id, lease: None, receipt: None };
         let response = DecisionResponse {
-            decided_at: Instant(denial.at),
+            decided_at: Rfc3339(denial.at),
             why,
-            request: asked.and_then(|it| serde_json::from_str(it).ok()),
+            request: logged.and_then(|it| serde_json::from_str(it).ok()),
             verdict: CheckResponse::of(answer),
             now: explanation.as_ref().map(ExplainResponse::of),
         };
@@ -185,19 +187,19 @@ impl Api {
     }
 
     /// Only a request under all rules can be explained.
-    async fn explain_again(&self, asked: &str) -> Option<tollbar_rules::Explanation> {
-        let question: Question<'_> = serde_json::from_str(asked).ok()?;
-        let About::Request = question.about(&CHECK).ok()? else {
+    async fn explain_again(&self, logged: &str) -> Option<tollbar_rules::Explanation> {
+        let check: CheckRequest<'_> = serde_json::from_str(logged).ok()?;
+        let CheckTarget::Request = check.target(&CHECK).ok()? else {
             return None;
         };
-        let pairs = question.pairs();
-        let request = question.request(&pairs, question.cost_or_one()).ok()?;
+        let pairs = check.pairs();
+        let request = check.request(&pairs, check.cost_or_one()).ok()?;
         Some(self.daemon.engine.explain(&request).await)
     }
 }
 
 /// Why a request was denied, in a sentence.
-pub fn why(verdict: &Verdict) -> String {
+pub fn describe_denial(verdict: &Verdict) -> String {
     let name = verdict.rule().map_or("a rule", |it| &it.name);
     match (verdict.reason(), verdict.binding()) {
         (Reason::MissingAttribute { attribute, .. }, _) => {

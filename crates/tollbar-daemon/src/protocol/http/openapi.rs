@@ -8,9 +8,9 @@ use aide::openapi::{OpenApi, Operation, PathItem, ReferenceOr};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-use super::refusal::{Error, ProblemBody};
-use super::request::{Form, Question};
-use super::route::{CHECK, EXPLAIN, ROUTES, Route, Sent};
+use super::refusal::{ErrorBody, ProblemBody};
+use super::request::{CheckRequest, RequestForm};
+use super::route::{CHECK, EXPLAIN, ROUTES, RequestInput, Route};
 use crate::openapi::{
     self, Interface, add_parameter, parse, request_schema, respond, response, set_json_body,
     set_open,
@@ -24,7 +24,7 @@ const INTERFACE: Interface = Interface {
 };
 
 /// What is sent to have a request explained.
-pub struct Explaining;
+pub struct ExplainRequest;
 
 /// Returns the document, as it is served.
 pub fn document() -> &'static str {
@@ -44,9 +44,9 @@ fn write() -> String {
             paths.insert(route.path.to_owned(), ReferenceOr::Item(item));
         }
         // Those of a batch are checks.
-        let check = request_schema(context, |generator| question(&CHECK, generator));
+        let check = request_schema(context, |generator| form_schema(&CHECK, generator));
         let named = context.schema.definitions_mut();
-        named.insert(Question::schema_name().into_owned(), check.to_value());
+        named.insert(CheckRequest::schema_name().into_owned(), check.to_value());
     });
     let proxies: PathItem = parse(forward_auth::operations());
     paths.insert(forward_auth::PATH.to_owned(), ReferenceOr::Item(proxies));
@@ -61,17 +61,17 @@ fn write() -> String {
     openapi::finish(&mut api, INTERFACE, schemes)
 }
 
-impl Explaining {
+impl ExplainRequest {
     pub const EXAMPLE: &str = EXPLAIN.example;
 
     pub fn schema(generator: &mut SchemaGenerator) -> Schema {
-        question(&EXPLAIN, generator)
+        form_schema(&EXPLAIN, generator)
     }
 }
 
 /// The fields of a question that the form takes.
-fn question(form: &Form, generator: &mut SchemaGenerator) -> Schema {
-    let mut schema = Question::json_schema(generator);
+fn form_schema(form: &RequestForm, generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = CheckRequest::json_schema(generator);
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.retain(|field, _| form.fields.contains(&field.as_str()));
     }
@@ -86,7 +86,7 @@ fn question(form: &Form, generator: &mut SchemaGenerator) -> Schema {
 fn operation(route: &Route, context: &mut GenContext) -> Operation {
     // Two paths, one meaning.
     let is_readiness = route.path == "/readyz";
-    let id = if is_readiness { "Readiness".to_owned() } else { format!("{:?}", route.what) };
+    let id = if is_readiness { "Readiness".to_owned() } else { format!("{:?}", route.operation) };
     let mut operation = Operation {
         operation_id: Some(id),
         summary: Some(route.summary.to_owned()),
@@ -95,15 +95,15 @@ fn operation(route: &Route, context: &mut GenContext) -> Operation {
     if route.is_open {
         set_open(&mut operation);
     }
-    match &route.sent {
-        Sent::Nothing => {}
-        Sent::Id => add_parameter(&mut operation, id_parameter()),
-        Sent::Query => query().into_iter().for_each(|it| add_parameter(&mut operation, it)),
-        Sent::Question(form) => {
-            let schema = request_schema(context, |generator| question(form, generator));
+    match &route.input {
+        RequestInput::Nothing => {}
+        RequestInput::Id => add_parameter(&mut operation, id_parameter()),
+        RequestInput::Query => query().into_iter().for_each(|it| add_parameter(&mut operation, it)),
+        RequestInput::Check(form) => {
+            let schema = request_schema(context, |generator| form_schema(form, generator));
             set_json_body(&mut operation, &schema, form.example);
         }
-        Sent::Body(schema, example) => {
+        RequestInput::Body(schema, example) => {
             let schema = request_schema(context, schema);
             set_json_body(&mut operation, &schema, example);
         }
@@ -114,7 +114,7 @@ fn operation(route: &Route, context: &mut GenContext) -> Operation {
 
 fn describe_responses(route: &Route, context: &mut GenContext, operation: &mut Operation) {
     let answer = (route.answer)(&mut context.schema);
-    let error = context.schema.subschema_for::<Error<'_>>();
+    let error = context.schema.subschema_for::<ErrorBody<'_>>();
     let problem = context.schema.subschema_for::<ProblemBody<'_>>();
     let bodies = route.kinds.iter().map(|kind| (*kind, answer.clone()));
     respond(operation, 200, ReferenceOr::Item(response("It is answered", bodies)));
@@ -139,7 +139,7 @@ fn describe_responses(route: &Route, context: &mut GenContext, operation: &mut O
 /// What any such path may answer.
 fn common_errors(route: &Route) -> impl Iterator<Item = u16> {
     let of_bodies = route.has_body().then_some([400, 408, 413]);
-    let of_queries = matches!(route.sent, Sent::Query).then_some(400);
+    let of_queries = matches!(route.input, RequestInput::Query).then_some(400);
     let of_tokens = (!route.is_open).then_some(401);
     of_bodies.into_iter().flatten().chain(of_queries).chain(of_tokens).chain([405])
 }

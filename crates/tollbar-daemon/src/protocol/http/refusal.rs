@@ -9,8 +9,8 @@ use serde::Serialize;
 use tollbar_http::Format;
 use tollbar_rules::{InvalidRequest, TokenError, UnknownRule, UsageError};
 
-use super::response::{Answer, JSON, PROBLEM, json};
-use crate::net::Unread;
+use super::response::{ApiResponse, JSON, PROBLEM, json};
+use crate::net::BodyError;
 use crate::problem::Problem;
 
 /// A request that is not answered.
@@ -19,7 +19,8 @@ pub struct Refusal(pub(crate) Problem);
 
 /// A refusal as clients get it.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Error<'a> {
+#[schemars(rename = "Error")]
+pub(crate) struct ErrorBody<'a> {
     /// For programs.
     error: &'a str,
     /// For people: what to send instead.
@@ -77,15 +78,15 @@ impl Refusal {
         self.0.status
     }
 
-    pub(super) fn error(&self) -> Error<'_> {
-        Error { error: self.0.code, message: &self.0.detail }
+    pub(super) fn error(&self) -> ErrorBody<'_> {
+        ErrorBody { error: self.0.code, message: &self.0.detail }
     }
 
     pub(super) fn within(self, place: &str) -> Self {
         Self(Problem { detail: format!("{place}: {}", self.0.detail).into(), ..self.0 })
     }
 
-    pub(crate) fn answer(&self, format: Format) -> Answer {
+    pub(crate) fn answer(&self, format: Format) -> ApiResponse {
         let status = self.0.status;
         let mut answer = match format {
             Format::Problem => {
@@ -111,9 +112,9 @@ impl From<Refusal> for Problem {
     }
 }
 
-impl From<Unread> for Refusal {
-    fn from(unread: Unread) -> Self {
-        Self(unread.into())
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        Self(error.into())
     }
 }
 

@@ -15,46 +15,47 @@ use tollbar_rules::{Criticality, InvalidRequest, Request};
 use super::refusal::Refusal;
 
 /// A request to be checked, peeked at, explained, reset or reserved. Which of the fields a path takes
-/// is its [`Form`]'s business.
+/// is its [`RequestForm`]'s business.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Question<'a> {
+#[schemars(rename = "Question")]
+pub(crate) struct CheckRequest<'a> {
     /// The request's method; `GET` where it is left out.
     #[serde(borrow)]
     #[schemars(with = "Option<String>", length(max = 64))]
-    method: Option<Text<'a>>,
+    method: Option<JsonText<'a>>,
     /// The request's path, as the client sent it; `/` where it is left out.
     #[serde(borrow)]
     #[schemars(with = "Option<String>", length(max = 8_192))]
-    path: Option<Text<'a>>,
+    path: Option<JsonText<'a>>,
     /// Who asks, and what else rules go by: `user`, `api_key`, `ip`, `tenant`, `tier`, any name.
     #[serde(borrow, default)]
     #[schemars(with = "Option<std::collections::BTreeMap<String, String>>", extend("maxProperties" = 64))]
-    attributes: Option<Attributes<'a>>,
+    attributes: Option<AttributeList<'a>>,
     /// What the request costs before rules multiply it; 1 where it is left out, and 0 peeks.
     cost: Option<u64>,
     /// The name by which its sender knows the request: sent again, it does not pay again.
     #[serde(borrow)]
     #[schemars(with = "Option<String>")]
-    request_id: Option<Text<'a>>,
+    request_id: Option<JsonText<'a>>,
     /// How bad it is to turn the request away.
-    criticality: Option<Important>,
+    criticality: Option<CriticalityName>,
     /// Only this rule, whatever it matches.
     #[serde(borrow)]
     #[schemars(with = "Option<String>")]
-    rule: Option<Text<'a>>,
+    rule: Option<JsonText<'a>>,
     /// The value that `rule` counts by, in place of a whole request.
     #[serde(borrow)]
     #[schemars(with = "Option<String>")]
-    subject: Option<Text<'a>>,
+    subject: Option<JsonText<'a>>,
     /// For how long the charge can be settled.
     #[schemars(range(min = 1, max = 86_400_000))]
     pub(super) ttl_ms: Option<u64>,
 }
 
-/// The fields of a [`Question`] that a path takes.
+/// The fields of a [`CheckRequest`] that a path takes.
 #[derive(Debug)]
-pub(crate) struct Form {
+pub(crate) struct RequestForm {
     /// What is asked for, for people: `a peek`.
     pub(crate) name: &'static str,
     pub(crate) fields: &'static [&'static str],
@@ -64,7 +65,7 @@ pub(crate) struct Form {
 
 /// What is asked about.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum About<'q> {
+pub(crate) enum CheckTarget<'q> {
     /// A request, under all rules that match it.
     Request,
     /// A request, under one rule.
@@ -76,18 +77,20 @@ pub(crate) enum About<'q> {
 /// Requests that are decided one by one.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Batch<'a> {
+#[schemars(rename = "Batch")]
+pub(super) struct BatchRequest<'a> {
     /// Each as a check takes it.
     #[serde(borrow)]
     #[schemars(length(max = 1_000))]
-    #[schemars(with = "Vec<Question<'a>>")]
-    pub(super) requests: Vec<Object<Question<'a>>>,
+    #[schemars(with = "Vec<CheckRequest<'a>>")]
+    pub(super) requests: Vec<Object<CheckRequest<'a>>>,
 }
 
 /// A reservation to be settled.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Commit<'a> {
+#[schemars(rename = "Commit")]
+pub(super) struct CommitRequest<'a> {
     /// What `/v1/reserve` gave.
     #[serde(borrow)]
     pub(super) receipt: Cow<'a, str>,
@@ -98,7 +101,8 @@ pub(super) struct Commit<'a> {
 /// A reservation to be given back.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Cancel<'a> {
+#[schemars(rename = "Cancel")]
+pub(super) struct CancelRequest<'a> {
     /// What `/v1/reserve` gave.
     #[serde(borrow)]
     pub(super) receipt: Cow<'a, str>,
@@ -107,7 +111,8 @@ pub(super) struct Cancel<'a> {
 /// Permits to be given back, or to be kept for longer.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Holder<'a> {
+#[schemars(rename = "Holder")]
+pub(super) struct LeaseRequest<'a> {
     /// What a check of a rule with leases gave.
     #[serde(borrow)]
     pub(super) lease: Cow<'a, str>,
@@ -116,28 +121,29 @@ pub(super) struct Holder<'a> {
 /// How bad it is to turn a request away.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Important {
+#[schemars(rename = "Important")]
+enum CriticalityName {
     Low,
     Normal,
     High,
     Critical,
 }
 
-/// A text of the body, borrowed where nothing in it is escaped: serde's own `Cow` always copies.
+/// A string of the body, borrowed where nothing in it is escaped: serde's own `Cow` always copies.
 #[derive(Debug)]
-struct Text<'a>(Cow<'a, str>);
+struct JsonText<'a>(Cow<'a, str>);
 
 /// Names and values as they were sent. Not a map, which would keep one of two values for a name and
 /// not tell: which of them counts would be a guess, and is refused.
 #[derive(Debug, Default)]
-struct Attributes<'a>(SmallVec<[(Text<'a>, Text<'a>); 4]>);
+struct AttributeList<'a>(SmallVec<[(JsonText<'a>, JsonText<'a>); 4]>);
 
 /// The attributes as an engine takes them.
 pub(super) type Pairs<'q> = SmallVec<[(&'q str, &'q str); 8]>;
 
-impl Question<'_> {
+impl CheckRequest<'_> {
     /// Refuses what the form does not take, and what makes no sense together.
-    pub(super) fn about(&self, form: &Form) -> Result<About<'_>, Refusal> {
+    pub(super) fn target(&self, form: &RequestForm) -> Result<CheckTarget<'_>, Refusal> {
         let present: [(&str, bool); 9] = [
             ("method", self.method.is_some()),
             ("path", self.path.is_some()),
@@ -159,8 +165,8 @@ impl Question<'_> {
             }
         }
         match (&self.rule, &self.subject) {
-            (None, None) => Ok(About::Request),
-            (Some(rule), None) => Ok(About::Rule(&rule.0)),
+            (None, None) => Ok(CheckTarget::Request),
+            (Some(rule), None) => Ok(CheckTarget::Rule(&rule.0)),
             (None, Some(_)) => Err(Refusal::bad_request("a `subject` needs its `rule`: send both")),
             (Some(rule), Some(subject)) => {
                 let beside = |(field, is_present): &&(&str, bool)| {
@@ -168,7 +174,7 @@ impl Question<'_> {
                         && matches!(*field, "method" | "path" | "attributes" | "criticality")
                 };
                 match present.iter().find(beside) {
-                    None => Ok(About::Subject { rule: &rule.0, subject: &subject.0 }),
+                    None => Ok(CheckTarget::Subject { rule: &rule.0, subject: &subject.0 }),
                     Some((field, _)) => Err(Refusal::bad_request(format!(
                         "a `subject` stands for the whole request: leave `{field}` out, or `subject`"
                     ))),
@@ -182,8 +188,8 @@ impl Question<'_> {
     }
 
     pub(super) fn pairs(&self) -> Pairs<'_> {
-        let sent = self.attributes.as_ref().map_or(&[][..], |it| it.0.as_slice());
-        sent.iter().map(|(name, value)| (&*name.0, &*value.0)).collect()
+        let input = self.attributes.as_ref().map_or(&[][..], |it| it.0.as_slice());
+        input.iter().map(|(name, value)| (&*name.0, &*value.0)).collect()
     }
 
     pub(super) fn request<'q>(
@@ -210,47 +216,47 @@ impl Question<'_> {
     }
 }
 
-impl From<Important> for Criticality {
-    fn from(it: Important) -> Self {
+impl From<CriticalityName> for Criticality {
+    fn from(it: CriticalityName) -> Self {
         match it {
-            Important::Low => Self::Low,
-            Important::Normal => Self::Normal,
-            Important::High => Self::High,
-            Important::Critical => Self::Critical,
+            CriticalityName::Low => Self::Low,
+            CriticalityName::Normal => Self::Normal,
+            CriticalityName::High => Self::High,
+            CriticalityName::Critical => Self::Critical,
         }
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Borrowed;
+        struct TextVisitor;
 
-        impl<'de> Visitor<'de> for Borrowed {
-            type Value = Text<'de>;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = JsonText<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text")
             }
 
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<JsonText<'de>, E> {
+                Ok(JsonText(Cow::Borrowed(text)))
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
+            fn visit_str<E>(self, text: &str) -> Result<JsonText<'de>, E> {
+                Ok(JsonText(Cow::Owned(text.to_owned())))
             }
         }
 
-        from.deserialize_str(Borrowed)
+        from.deserialize_str(TextVisitor)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Attributes<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for AttributeList<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Map<'a>(PhantomData<&'a str>);
+        struct AttributesVisitor<'a>(PhantomData<&'a str>);
 
-        impl<'de: 'a, 'a> Visitor<'de> for Map<'a> {
-            type Value = Attributes<'a>;
+        impl<'de: 'a, 'a> Visitor<'de> for AttributesVisitor<'a> {
+            type Value = AttributeList<'a>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of texts, such as {\"user\":\"42\"}")
@@ -261,11 +267,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Attributes<'a> {
                 while let Some(pair) = map.next_entry()? {
                     pairs.push(pair);
                 }
-                Ok(Attributes(pairs))
+                Ok(AttributeList(pairs))
             }
         }
 
-        from.deserialize_map(Map(PhantomData))
+        from.deserialize_map(AttributesVisitor(PhantomData))
     }
 }
 
@@ -275,9 +281,9 @@ pub struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Map<T>(PhantomData<T>);
+        struct ObjectVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Map<T> {
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
             type Value = Object<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -289,7 +295,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             }
         }
 
-        from.deserialize_map(Map(PhantomData))
+        from.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 

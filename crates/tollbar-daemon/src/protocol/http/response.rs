@@ -6,7 +6,7 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 
 /// A response, all of it.
-pub type Answer = Response<Bytes>;
+pub type ApiResponse = Response<Bytes>;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -22,7 +22,7 @@ const HEADERS_ALLOWED: usize = 6;
 const HEADERS_DENIED: usize = 12;
 
 /// An answer with JSON in it.
-pub(super) fn json(status: StatusCode, kind: HeaderValue, it: &impl Serialize) -> Answer {
+pub(super) fn json(status: StatusCode, kind: HeaderValue, it: &impl Serialize) -> ApiResponse {
     // Fails only for maps whose keys are no texts, and there are none.
     body(status, kind, |to| serde_json::to_writer(to, it).unwrap_or_default())
 }
@@ -32,7 +32,7 @@ pub(super) fn body(
     status: StatusCode,
     kind: HeaderValue,
     write: impl FnOnce(&mut Vec<u8>),
-) -> Answer {
+) -> ApiResponse {
     let mut bytes = Vec::with_capacity(BODY_BYTES_USUAL);
     write(&mut bytes);
     bytes.push(b'\n');
@@ -48,24 +48,24 @@ pub(super) fn body(
 }
 
 /// An answer without a body.
-pub(super) fn empty(status: StatusCode, headers: HeaderMap) -> Answer {
+pub(super) fn empty(status: StatusCode, headers: HeaderMap) -> ApiResponse {
     with_headers(status, headers, Bytes::new())
 }
 
 /// An answer with JSON that is written already.
-pub(super) fn written(text: &'static str) -> Answer {
+pub(super) fn static_json(text: &'static str) -> ApiResponse {
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
     with_headers(StatusCode::OK, headers, Bytes::from_static(text.as_bytes()))
 }
 
 /// An answer with text of another kind.
-pub(super) fn text(kind: HeaderValue, text: String) -> Answer {
+pub(super) fn text(kind: HeaderValue, text: String) -> ApiResponse {
     let no_store = HeaderValue::from_static("no-store");
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, kind), (CACHE_CONTROL, no_store)]);
     with_headers(StatusCode::OK, headers, text.into())
 }
 
-fn with_headers(status: StatusCode, headers: HeaderMap, body: Bytes) -> Answer {
+fn with_headers(status: StatusCode, headers: HeaderMap, body: Bytes) -> ApiResponse {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     *answer.headers_mut() = headers;

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use super::check_response::{BatchResponse, CheckResponse};
 use super::explain_response::ExplainResponse;
 use super::holds::{ReleaseResponse, RenewResponse, SettleResponse};
-use super::inspect::{DecisionResponse, Health, ResetResponse, UsageResponse};
-use super::request::{Batch, Cancel, Commit, Form, Holder};
+use super::inspect::{DecisionResponse, HealthResponse, ResetResponse, UsageResponse};
+use super::request::{BatchRequest, CancelRequest, CommitRequest, LeaseRequest, RequestForm};
 use crate::openapi::{SchemaOf, schema_of};
 
 /// One path.
@@ -15,11 +15,11 @@ use crate::openapi::{SchemaOf, schema_of};
 pub(crate) struct Route {
     /// With `{id}` for a segment that is anything.
     pub(super) path: &'static str,
-    pub(super) what: What,
+    pub(super) operation: Operation,
     pub(super) summary: &'static str,
     /// Whether it is open to whoever has no token.
     pub(super) is_open: bool,
-    pub(super) sent: Sent,
+    pub(super) input: RequestInput,
     /// What a 200 has, and how that is written.
     pub(super) answer: SchemaOf,
     pub(super) kinds: &'static [&'static str],
@@ -31,7 +31,7 @@ pub(crate) struct Route {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum Operation {
     Check,
     CheckBatch,
     Peek,
@@ -51,14 +51,14 @@ pub(super) enum What {
 
 /// What comes with a request. A body goes with POST, anything else with GET.
 #[derive(Debug)]
-pub(super) enum Sent {
+pub(super) enum RequestInput {
     Nothing,
     /// A segment of the path.
     Id,
     /// Attributes, in the query.
     Query,
     /// JSON: some of the fields of a question.
-    Question(&'static Form),
+    Check(&'static RequestForm),
     /// JSON of this form, such as this.
     Body(SchemaOf, &'static str),
 }
@@ -66,7 +66,7 @@ pub(super) enum Sent {
 /// Statuses of a verdict that lets nothing pass.
 const DENIALS: &[u16] = &[400, 409, 422, 429, 500];
 
-pub(super) const CHECK: Form = Form {
+pub(super) const CHECK: RequestForm = RequestForm {
     name: "a check",
     fields: &[
         "method",
@@ -82,28 +82,28 @@ pub(super) const CHECK: Form = Form {
     example: r#"{"method":"GET","path":"/","attributes":{"user":"42"}}"#,
 };
 
-pub(super) const PEEK: Form = Form {
+pub(super) const PEEK: RequestForm = RequestForm {
     name: "a peek",
     fields: &["method", "path", "attributes", "rule", "subject"],
     required: &[],
     example: CHECK.example,
 };
 
-pub(super) const EXPLAIN: Form = Form {
+pub(super) const EXPLAIN: RequestForm = RequestForm {
     name: "an explanation",
     fields: &["method", "path", "attributes", "cost", "criticality"],
     required: &[],
     example: CHECK.example,
 };
 
-pub(super) const RESET: Form = Form {
+pub(super) const RESET: RequestForm = RequestForm {
     name: "a reset",
     fields: &["rule", "subject", "method", "path", "attributes"],
     required: &["rule"],
     example: r#"{"rule":"per_client","attributes":{"user":"42"}}"#,
 };
 
-pub(super) const RESERVE: Form = Form {
+pub(super) const RESERVE: RequestForm = RequestForm {
     name: "a reservation",
     fields: &["method", "path", "attributes", "cost", "requestId", "criticality", "ttlMs"],
     required: &[],
@@ -118,11 +118,11 @@ pub(super) const LEASE_EXAMPLE: &str = r#"{"lease":".."}"#;
 /// Defines the table: each row has a path, what is done, a summary, what is sent, what a 200 has, and what
 /// else differs from [`route`].
 macro_rules! routes {
-    ($($path:literal $what:ident $summary:literal $sent:expr => $answer:ty
+    ($($path:literal $operation:ident $summary:literal $input:expr => $answer:ty
        $(, $field:ident: $value:expr)*;)+) => {
         pub(super) static ROUTES: &[Route] = &[$(Route {
             $($field: $value,)*
-            ..route::<$answer>($path, What::$what, $summary, $sent)
+            ..route::<$answer>($path, Operation::$operation, $summary, $input)
         }),+];
     };
 }
@@ -130,46 +130,56 @@ macro_rules! routes {
 // The one that is asked most comes first.
 routes! {
     "/v1/check" Check "May the request pass? Charges it if so"
-        Sent::Question(&CHECK) => CheckResponse<'_>, verdicts: DENIALS, errors: &[404];
+        RequestInput::Check(&CHECK) => CheckResponse<'_>, verdicts: DENIALS, errors: &[404];
     "/v1/check/batch" CheckBatch "The same for up to 1,000 requests, each decided by itself"
-        Sent::Body(schema_of::<Batch<'_>>, BATCH_EXAMPLE) => BatchResponse<'_>;
+        RequestInput::Body(schema_of::<BatchRequest<'_>>, BATCH_EXAMPLE) => BatchResponse<'_>;
     "/v1/peek" Peek "What is left; charges nothing"
-        Sent::Question(&PEEK) => CheckResponse<'_>, verdicts: DENIALS, errors: &[404];
+        RequestInput::Check(&PEEK) => CheckResponse<'_>, verdicts: DENIALS, errors: &[404];
     "/v1/explain" Explain "What every rule makes of the request; charges nothing"
-        Sent::Question(&EXPLAIN) => ExplainResponse<'_>;
+        RequestInput::Check(&EXPLAIN) => ExplainResponse<'_>;
     "/v1/reset" Reset "Makes the counters of one subject under one rule fresh"
-        Sent::Question(&RESET) => ResetResponse<'_>, errors: &[404, 503];
+        RequestInput::Check(&RESET) => ResetResponse<'_>, errors: &[404, 503];
     "/v1/reserve" Reserve "A check whose charge is settled later"
-        Sent::Question(&RESERVE) => CheckResponse<'_>, verdicts: DENIALS;
+        RequestInput::Check(&RESERVE) => CheckResponse<'_>, verdicts: DENIALS;
     "/v1/commit" Commit "Settles a reservation: what it really came to"
-        Sent::Body(schema_of::<Commit<'_>>, COMMIT_EXAMPLE) => SettleResponse, errors: &[409, 503];
+        RequestInput::Body(schema_of::<CommitRequest<'_>>, COMMIT_EXAMPLE) => SettleResponse, errors: &[409, 503];
     "/v1/cancel" Cancel "Gives all of a reservation back"
-        Sent::Body(schema_of::<Cancel<'_>>, CANCEL_EXAMPLE) => SettleResponse, errors: &[409, 503];
+        RequestInput::Body(schema_of::<CancelRequest<'_>>, CANCEL_EXAMPLE) => SettleResponse, errors: &[409, 503];
     "/v1/release" Release "Gives the permits of a lease back"
-        Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE) => ReleaseResponse, errors: &[503];
+        RequestInput::Body(schema_of::<LeaseRequest<'_>>, LEASE_EXAMPLE) => ReleaseResponse, errors: &[503];
     "/v1/renew" Renew "Keeps the permits of a lease for longer"
-        Sent::Body(schema_of::<Holder<'_>>, LEASE_EXAMPLE) => RenewResponse, errors: &[503];
+        RequestInput::Body(schema_of::<LeaseRequest<'_>>, LEASE_EXAMPLE) => RenewResponse, errors: &[503];
     "/v1/rate-limit/usage/me" Usage "What is left to whoever the query names; charges nothing"
-        Sent::Query => UsageResponse<'_>;
+        RequestInput::Query => UsageResponse<'_>;
     "/v1/decisions/{id}" Decision "ReasonName a request was denied"
-        Sent::Id => DecisionResponse<'_>, errors: &[404];
+        RequestInput::Id => DecisionResponse<'_>, errors: &[404];
     "/openapi.json" OpenApi "This document"
-        Sent::Nothing => serde_json::Map<String, serde_json::Value>, is_open: true;
-    "/healthz" Health "200 while the daemon answers" Sent::Nothing => Health, is_open: true;
-    "/readyz" Health "200 while requests can be decided" Sent::Nothing => Health, is_open: true;
+        RequestInput::Nothing => serde_json::Map<String, serde_json::Value>, is_open: true;
+    "/healthz" Health "200 while the daemon answers" RequestInput::Nothing => HealthResponse, is_open: true;
+    "/readyz" Health "200 while requests can be decided" RequestInput::Nothing => HealthResponse, is_open: true;
     "/metrics" Metrics
         "What is counted, for Prometheus; with exemplars where `Accept` has OpenMetrics"
-        Sent::Nothing => String, kinds: &["text/plain", "application/openmetrics-text"];
+        RequestInput::Nothing => String, kinds: &["text/plain", "application/openmetrics-text"];
 }
 
 const fn route<T: JsonSchema>(
     path: &'static str,
-    what: What,
+    operation: Operation,
     summary: &'static str,
-    sent: Sent,
+    input: RequestInput,
 ) -> Route {
     let (answer, kinds) = (schema_of::<T>, &["application/json"]);
-    Route { path, what, summary, is_open: false, sent, answer, kinds, verdicts: &[], errors: &[] }
+    Route {
+        path,
+        operation,
+        summary,
+        is_open: false,
+        input,
+        answer,
+        kinds,
+        verdicts: &[],
+        errors: &[],
+    }
 }
 
 impl Route {
@@ -201,7 +211,7 @@ impl Route {
 
     /// True where it takes a body.
     pub(crate) fn has_body(&self) -> bool {
-        matches!(self.sent, Sent::Question(_) | Sent::Body(..))
+        matches!(self.input, RequestInput::Check(_) | RequestInput::Body(..))
     }
 
     pub(super) fn method(&self) -> &'static str {

@@ -56,10 +56,10 @@ impl Daemon {
 
     fn ask(&self, request: Request<&[u8]>) -> Read {
         let (head, body) = request.into_parts();
-        let asked = Head { method: &head.method, uri: &head.uri, headers: &head.headers };
+        let head = Head { method: &head.method, uri: &head.uri, headers: &head.headers };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let answer = match self.api.admit(&asked) {
-            Ok(route) => runtime.block_on(self.api.answer(route, &asked, body)),
+        let answer = match self.api.route_for(&head) {
+            Ok(route) => runtime.block_on(self.api.answer(route, &head, body)),
             Err(answer) => *answer,
         };
         let (parts, bytes) = answer.into_parts();

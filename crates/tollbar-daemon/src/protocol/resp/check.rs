@@ -9,7 +9,7 @@ use tollbar_rules::{
 };
 
 use super::frame::{ARGUMENTS_MAX, Arguments};
-use super::reply::{Repeated, Replies};
+use super::reply::{Excerpt, Replies};
 use crate::daemon::{AnswerRef, Daemon};
 use crate::protocol::http::{ReasonName, millis};
 
@@ -43,7 +43,7 @@ pub(super) enum CheckError {
 
 /// What can follow the fixed words of a command.
 #[derive(Debug, Default)]
-struct Options<'b> {
+struct CheckOptions<'b> {
     cost: Option<u64>,
     request_id: Option<&'b str>,
     criticality: Option<Criticality>,
@@ -61,7 +61,7 @@ pub(super) async fn check(
     daemon: &Daemon,
     replies: &mut Replies,
 ) -> Result<(), CheckError> {
-    ask(arguments, OF_CHECK, 1, daemon, replies).await
+    check_request(arguments, OF_CHECK, 1, daemon, replies).await
 }
 
 /// `TB.PEEK method path [CRITICALITY word] [WITH name value ..]`
@@ -70,7 +70,7 @@ pub(super) async fn peek(
     daemon: &Daemon,
     replies: &mut Replies,
 ) -> Result<(), CheckError> {
-    ask(arguments, OF_PEEK, 0, daemon, replies).await
+    check_request(arguments, OF_PEEK, 0, daemon, replies).await
 }
 
 /// `TB.SUBJECT rule subject [COST n] [ID id]`
@@ -80,7 +80,7 @@ pub(super) async fn subject(
     replies: &mut Replies,
 ) -> Result<(), CheckError> {
     let (rule, subject) = (text(arguments[1])?, text(arguments[2])?);
-    let options = Options::parse(&arguments[3..], OF_SUBJECT)?;
+    let options = CheckOptions::parse(&arguments[3..], OF_SUBJECT)?;
     let (cost, id) = (options.cost.unwrap_or(1), options.request_id);
     write(daemon.check_subject(rule, subject, cost, id).await?.as_ref(), replies);
     Ok(())
@@ -108,7 +108,7 @@ pub(super) async fn release(
     Ok(())
 }
 
-async fn ask(
+async fn check_request(
     arguments: &Arguments<'_>,
     options: &'static [&'static str],
     cost: u64,
@@ -116,7 +116,7 @@ async fn ask(
     replies: &mut Replies,
 ) -> Result<(), CheckError> {
     let (method, path) = (text(arguments[1])?, text(arguments[2])?);
-    let options = Options::parse(&arguments[3..], options)?;
+    let options = CheckOptions::parse(&arguments[3..], options)?;
     let mut request = Request::new(method, path)?;
     request.set_attributes(&options.attributes)?;
     request.set_cost(options.cost.unwrap_or(cost));
@@ -130,7 +130,7 @@ async fn ask(
     Ok(())
 }
 
-impl<'b> Options<'b> {
+impl<'b> CheckOptions<'b> {
     fn parse(words: &[&'b [u8]], options: &'static [&'static str]) -> Result<Self, CheckError> {
         let mut found = Self::default();
         let mut words = words.iter();
@@ -139,7 +139,7 @@ impl<'b> Options<'b> {
             match name.copied() {
                 Some(name @ "COST") => {
                     let value = value(name, &mut words)?;
-                    let cost = value.parse().map_err(|_| CheckError::Cost(repeated(value)))?;
+                    let cost = value.parse().map_err(|_| CheckError::Cost(excerpt(value)))?;
                     once(name, found.cost.replace(cost).is_none())?;
                 }
                 Some(name @ "ID") => {
@@ -148,7 +148,7 @@ impl<'b> Options<'b> {
                 Some(name @ "CRITICALITY") => {
                     let value = value(name, &mut words)?;
                     let criticality = Criticality::of_name(&value.to_ascii_lowercase())
-                        .ok_or_else(|| CheckError::Criticality(repeated(value)))?;
+                        .ok_or_else(|| CheckError::Criticality(excerpt(value)))?;
                     once(name, found.criticality.replace(criticality).is_none())?;
                 }
                 Some(_) => {
@@ -157,7 +157,7 @@ impl<'b> Options<'b> {
                     break;
                 }
                 None => {
-                    return Err(CheckError::Word { word: Repeated(word).to_string(), options });
+                    return Err(CheckError::Word { word: Excerpt(word).to_string(), options });
                 }
             }
         }
@@ -186,11 +186,11 @@ fn pairs<'b>(words: &[&'b [u8]]) -> Result<Attributes<'b>, CheckError> {
 }
 
 fn text(bytes: &[u8]) -> Result<&str, CheckError> {
-    str::from_utf8(bytes).map_err(|_| CheckError::Text(Repeated(bytes).to_string()))
+    str::from_utf8(bytes).map_err(|_| CheckError::Text(Excerpt(bytes).to_string()))
 }
 
-fn repeated(text: &str) -> String {
-    Repeated(text.as_bytes()).to_string()
+fn excerpt(text: &str) -> String {
+    Excerpt(text.as_bytes()).to_string()
 }
 
 /// Writes names and values, those of HTTP's `CheckResponse`.

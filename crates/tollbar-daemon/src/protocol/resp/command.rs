@@ -1,6 +1,6 @@
 //! The commands there are, and what clients are told of them by `COMMAND`.
 
-use super::reply::{Repeated, Replies};
+use super::reply::{Excerpt, Replies};
 
 /// One word for each command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum Command {
 
 /// What is known of a command.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct CommandSpec {
     pub(super) command: Command,
     /// As Redis writes it: in lower case.
     name: &'static str,
@@ -39,11 +39,16 @@ pub(super) struct Known {
     summary: &'static str,
 }
 
-const fn known(command: Command, name: &'static str, arity: i8, summary: &'static str) -> Known {
-    Known { command, name, arity, key: 0, flags: &["fast"], is_open: false, summary }
+const fn spec(
+    command: Command,
+    name: &'static str,
+    arity: i8,
+    summary: &'static str,
+) -> CommandSpec {
+    CommandSpec { command, name, arity, key: 0, flags: &["fast"], is_open: false, summary }
 }
 
-impl Known {
+impl CommandSpec {
     const fn open(self) -> Self {
         Self { is_open: true, flags: &["fast", "no_auth"], ..self }
     }
@@ -64,72 +69,72 @@ impl Known {
 }
 
 /// Every command.
-const KNOWN: [Known; 16] = [
-    known(Command::Auth, "auth", -2, "Shows the daemon's token").open(),
-    known(Command::Throttle, "cl.throttle", -1, "Counts a key under a limit, as redis-cell does")
+const COMMANDS: [CommandSpec; 16] = [
+    spec(Command::Auth, "auth", -2, "Shows the daemon's token").open(),
+    spec(Command::Throttle, "cl.throttle", -1, "Counts a key under a limit, as redis-cell does")
         .counting(1),
-    known(Command::Client, "client", -2, "Names the connection, or tells its name or number"),
-    known(Command::Describe, "command", -1, "Tells which commands there are"),
-    known(Command::Echo, "echo", 2, "Repeats its argument"),
-    known(Command::Hello, "hello", -1, "Chooses the version of the protocol").open(),
-    known(Command::Info, "info", -1, "Tells what is at this end"),
-    known(Command::Ping, "ping", -1, "Answers PONG, or its argument"),
-    known(Command::Quit, "quit", -1, "Ends the connection").open(),
-    known(Command::Reset, "reset", 1, "Makes the connection as new").open(),
-    known(Command::Select, "select", 2, "Takes database 0, which is the only one"),
-    known(Command::Check, "tb.check", -3, "Checks a request against the rules").counting(0),
-    known(Command::Peek, "tb.peek", -3, "Tells what a request has left, and charges nothing"),
-    known(Command::Release, "tb.release", 2, "Gives the permits of a request back").counting(0),
-    known(Command::Renew, "tb.renew", 2, "Lets the permits of a request last longer").counting(0),
-    known(Command::Subject, "tb.subject", -3, "Checks a subject against one rule").counting(0),
+    spec(Command::Client, "client", -2, "Names the connection, or tells its name or number"),
+    spec(Command::Describe, "command", -1, "Tells which commands there are"),
+    spec(Command::Echo, "echo", 2, "Repeats its argument"),
+    spec(Command::Hello, "hello", -1, "Chooses the version of the protocol").open(),
+    spec(Command::Info, "info", -1, "Tells what is at this end"),
+    spec(Command::Ping, "ping", -1, "Answers PONG, or its argument"),
+    spec(Command::Quit, "quit", -1, "Ends the connection").open(),
+    spec(Command::Reset, "reset", 1, "Makes the connection as new").open(),
+    spec(Command::Select, "select", 2, "Takes database 0, which is the only one"),
+    spec(Command::Check, "tb.check", -3, "Checks a request against the rules").counting(0),
+    spec(Command::Peek, "tb.peek", -3, "Tells what a request has left, and charges nothing"),
+    spec(Command::Release, "tb.release", 2, "Gives the permits of a request back").counting(0),
+    spec(Command::Renew, "tb.renew", 2, "Lets the permits of a request last longer").counting(0),
+    spec(Command::Subject, "tb.subject", -3, "Checks a subject against one rule").counting(0),
 ];
 
 /// The command of that name, in capitals or not.
-pub(super) fn find(name: &[u8]) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| known.name.as_bytes().eq_ignore_ascii_case(name))
+pub(super) fn find(name: &[u8]) -> Option<&'static CommandSpec> {
+    COMMANDS.iter().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Answers `COMMAND` and what can follow it.
 pub(super) fn describe(words: &[&[u8]], replies: &mut Replies) {
     let Some((subcommand, names)) = words.split_first() else {
-        replies.array(KNOWN.len());
+        replies.array(COMMANDS.len());
         return write_infos(replies);
     };
     let is = |name: &[u8]| subcommand.eq_ignore_ascii_case(name);
     if is(b"COUNT") && names.is_empty() {
-        replies.integer(KNOWN.len());
+        replies.integer(COMMANDS.len());
     } else if is(b"LIST") && names.is_empty() {
-        replies.array(KNOWN.len());
-        for known in &KNOWN {
-            replies.bulk(known.name.as_bytes());
+        replies.array(COMMANDS.len());
+        for spec in &COMMANDS {
+            replies.bulk(spec.name.as_bytes());
         }
     } else if is(b"INFO") {
-        replies.array(if names.is_empty() { KNOWN.len() } else { names.len() });
+        replies.array(if names.is_empty() { COMMANDS.len() } else { names.len() });
         if names.is_empty() {
             write_infos(replies);
         }
         for name in names {
             match find(name) {
-                Some(known) => write_info(known, replies),
+                Some(spec) => write_info(spec, replies),
                 None => replies.null(),
             }
         }
     } else if is(b"DOCS") {
-        let asked = |known: &&Known| {
-            let is_name = |name: &&[u8]| known.name.as_bytes().eq_ignore_ascii_case(name);
+        let asked = |spec: &&CommandSpec| {
+            let is_name = |name: &&[u8]| spec.name.as_bytes().eq_ignore_ascii_case(name);
             names.is_empty() || names.iter().any(is_name)
         };
-        replies.map(KNOWN.iter().filter(asked).count());
-        for known in KNOWN.iter().filter(asked) {
-            replies.bulk(known.name.as_bytes());
+        replies.map(COMMANDS.iter().filter(asked).count());
+        for spec in COMMANDS.iter().filter(asked) {
+            replies.bulk(spec.name.as_bytes());
             replies.map(2);
             replies.bulk(b"summary");
-            replies.bulk(known.summary.as_bytes());
+            replies.bulk(spec.summary.as_bytes());
             replies.bulk(b"group");
             replies.bulk(b"generic");
         }
     } else {
-        let word = Repeated(subcommand);
+        let word = Excerpt(subcommand);
         replies.error(format_args!(
             "ERR unknown subcommand '{word}' of COMMAND: ask COUNT, DOCS, INFO or LIST"
         ));
@@ -137,21 +142,21 @@ pub(super) fn describe(words: &[&[u8]], replies: &mut Replies) {
 }
 
 fn write_infos(replies: &mut Replies) {
-    for known in &KNOWN {
-        write_info(known, replies);
+    for spec in &COMMANDS {
+        write_info(spec, replies);
     }
 }
 
-fn write_info(known: &Known, replies: &mut Replies) {
+fn write_info(spec: &CommandSpec, replies: &mut Replies) {
     replies.array(6);
-    replies.bulk(known.name.as_bytes());
-    replies.integer(known.arity);
-    replies.array(known.flags.len());
-    for flag in known.flags {
+    replies.bulk(spec.name.as_bytes());
+    replies.integer(spec.arity);
+    replies.array(spec.flags.len());
+    for flag in spec.flags {
         replies.bulk(flag.as_bytes());
     }
     // The first key, the last, and the step from one to the next.
     for _ in 0..3 {
-        replies.integer(known.key);
+        replies.integer(spec.key);
     }
 }

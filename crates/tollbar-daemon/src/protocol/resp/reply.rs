@@ -18,7 +18,7 @@ pub(crate) struct Replies {
 }
 
 /// The most of a client's own words that an error repeats.
-const REPEATED_CHARS_MAX: usize = 64;
+const EXCERPT_CHARS_MAX: usize = 64;
 
 impl Replies {
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -120,14 +120,14 @@ impl Replies {
 }
 
 /// A client's own words within an error: visible, and not many of them.
-pub(crate) struct Repeated<'a>(pub(crate) &'a [u8]);
+pub(crate) struct Excerpt<'a>(pub(crate) &'a [u8]);
 
-impl fmt::Display for Repeated<'_> {
+impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = String::from_utf8_lossy(&self.0[..self.0.len().min(4 * REPEATED_CHARS_MAX)]);
+        let text = String::from_utf8_lossy(&self.0[..self.0.len().min(4 * EXCERPT_CHARS_MAX)]);
         for (at, it) in text.chars().enumerate() {
             match it {
-                _ if at == REPEATED_CHARS_MAX => return f.write_str(".."),
+                _ if at == EXCERPT_CHARS_MAX => return f.write_str(".."),
                 it if it.is_control() => f.write_char('?')?,
                 it => f.write_char(it)?,
             }
@@ -173,8 +173,8 @@ mod tests {
     fn an_error_is_one_line_whatever_is_in_it() {
         let error = |replies: &mut Replies| replies.error("ERR a\r\n+OK\r\n");
         assert_eq!(written(Version::Two, error), "-ERR a  +OK  \r\n");
-        assert_eq!(Repeated(b"a\r\nb\xff").to_string(), "a??b\u{fffd}");
-        let long = Repeated(&[b'x'; 1_000]).to_string();
+        assert_eq!(Excerpt(b"a\r\nb\xff").to_string(), "a??b\u{fffd}");
+        let long = Excerpt(&[b'x'; 1_000]).to_string();
         assert_eq!(long, "x".repeat(64) + "..");
     }
 }

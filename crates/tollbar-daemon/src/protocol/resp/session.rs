@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::command;
-use super::command::{Command, Known};
+use super::command::{Command, CommandSpec};
 use super::frame;
 use super::frame::Arguments;
-use super::reply::{Repeated, Replies, Version};
+use super::reply::{Excerpt, Replies, Version};
 use super::throttle;
-use super::throttle::{Limits, Throttle, Throttles};
+use super::throttle::{Throttle, ThrottleLimits, Throttles};
 use super::{REPLIES_BYTES_MAX, Shared, check};
 
 /// The longest name of a connection.
@@ -20,8 +20,8 @@ pub(super) struct Session {
     shared: Arc<Shared>,
     id: u64,
     name: Box<[u8]>,
-    is_admitted: bool,
-    limits: Limits,
+    is_authorized: bool,
+    limits: ThrottleLimits,
 }
 
 /// How far an input has been answered.
@@ -29,12 +29,12 @@ pub(super) struct Session {
 pub(super) struct Progress {
     /// So many bytes are done with.
     pub(super) bytes: usize,
-    pub(super) then: Then,
+    pub(super) next: NextStep,
 }
 
 /// What has to happen next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum NextStep {
     /// The rest of the input is no whole frame.
     Read,
     /// The replies are as many as may wait.
@@ -45,13 +45,13 @@ pub(super) enum Then {
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>, id: u64) -> Self {
-        let is_admitted = shared.daemon.tokens.is_none();
-        Self { shared, id, name: Box::default(), is_admitted, limits: Limits::default() }
+        let is_authorized = shared.daemon.tokens.is_none();
+        Self { shared, id, name: Box::default(), is_authorized, limits: ThrottleLimits::default() }
     }
 
     /// True where the token was shown, or none is asked for.
-    pub(super) fn is_admitted(&self) -> bool {
-        self.is_admitted
+    pub(super) fn is_authorized(&self) -> bool {
+        self.is_authorized
     }
 
     /// Answers the whole frames of `input`, in their order.
@@ -59,25 +59,25 @@ impl Session {
         let mut throttles = Throttles::default();
         let mut arguments = Arguments::new();
         let mut bytes = 0;
-        let mut then = Then::Write;
+        let mut next = NextStep::Write;
         while replies.bytes().len() < REPLIES_BYTES_MAX {
             match frame::parse(&input[bytes..], &mut arguments) {
                 Ok(Some(taken)) => bytes += taken,
                 Ok(None) => {
-                    then = Then::Read;
+                    next = NextStep::Read;
                     break;
                 }
                 Err(error) => {
                     throttles.decide(&self.shared, &mut self.limits, replies).await;
                     replies.error(format_args!("ERR {error}"));
-                    return Progress { bytes, then: Then::End };
+                    return Progress { bytes, next: NextStep::End };
                 }
             }
             let Some(name) = arguments.first() else {
                 continue;
             };
             let mut wrong = None;
-            if self.is_admitted && name.eq_ignore_ascii_case(throttle::NAME) {
+            if self.is_authorized && name.eq_ignore_ascii_case(throttle::NAME) {
                 let throttle = Throttle::parse(&arguments);
                 match throttle.and_then(|it| throttles.push(it, &mut self.limits)) {
                     Ok(()) if !throttles.is_full() => continue,
@@ -91,62 +91,62 @@ impl Session {
                 continue;
             }
             throttles.decide(&self.shared, &mut self.limits, replies).await;
-            if self.run(&arguments, replies).await == Then::End {
-                return Progress { bytes, then: Then::End };
+            if self.run(&arguments, replies).await == NextStep::End {
+                return Progress { bytes, next: NextStep::End };
             }
         }
         throttles.decide(&self.shared, &mut self.limits, replies).await;
-        Progress { bytes, then }
+        Progress { bytes, next }
     }
 
     /// Runs any command but a `CL.THROTTLE` that may be decided.
-    async fn run(&mut self, arguments: &Arguments<'_>, replies: &mut Replies) -> Then {
-        let Some(known) = command::find(arguments[0]) else {
-            let name = Repeated(arguments[0]);
+    async fn run(&mut self, arguments: &Arguments<'_>, replies: &mut Replies) -> NextStep {
+        let Some(spec) = command::find(arguments[0]) else {
+            let name = Excerpt(arguments[0]);
             replies.error(format_args!(
                 "ERR unknown command '{name}': COMMAND LIST tells which there are"
             ));
-            return Then::Read;
+            return NextStep::Read;
         };
-        if !self.is_admitted && !known.is_open {
+        if !self.is_authorized && !spec.is_open {
             replies.error("NOAUTH Authentication required.");
-            return Then::Read;
+            return NextStep::Read;
         }
-        if !known.takes(arguments.len()) {
-            refuse_count(known, replies);
-            return Then::Read;
+        if !spec.takes(arguments.len()) {
+            refuse_count(spec, replies);
+            return NextStep::Read;
         }
         let words = &arguments[1..];
-        match known.command {
+        match spec.command {
             // Whoever may be answered was, before it came here.
             Command::Throttle => {}
             Command::Check => {
                 let checked = check::check(arguments, &self.shared.daemon, replies).await;
-                tell(checked, replies);
+                write_error(checked, replies);
             }
             Command::Peek => {
                 let checked = check::peek(arguments, &self.shared.daemon, replies).await;
-                tell(checked, replies);
+                write_error(checked, replies);
             }
             Command::Subject => {
                 let checked = check::subject(arguments, &self.shared.daemon, replies).await;
-                tell(checked, replies);
+                write_error(checked, replies);
             }
             Command::Renew => {
                 let renewed = check::renew(arguments, &self.shared.daemon, replies).await;
-                tell(renewed, replies);
+                write_error(renewed, replies);
             }
             Command::Release => {
                 let released = check::release(arguments, &self.shared.daemon, replies).await;
-                tell(released, replies);
+                write_error(released, replies);
             }
             Command::Ping => match words {
                 [] => replies.simple("PONG"),
                 [text] => replies.bulk(text),
-                _ => refuse_count(known, replies),
+                _ => refuse_count(spec, replies),
             },
             Command::Echo => replies.bulk(words[0]),
-            Command::Auth => self.auth(known, words, replies),
+            Command::Auth => self.auth(spec, words, replies),
             Command::Hello => self.hello(words, replies),
             Command::Client => self.client(words, replies),
             Command::Describe => command::describe(words, replies),
@@ -162,24 +162,24 @@ impl Session {
             }
             Command::Quit => {
                 replies.simple("OK");
-                return Then::End;
+                return NextStep::End;
             }
         }
-        Then::Read
+        NextStep::Read
     }
 
     /// `AUTH [user] token`: there is one token, whoever shows it.
-    fn auth(&mut self, known: &Known, words: &[&[u8]], replies: &mut Replies) {
+    fn auth(&mut self, spec: &CommandSpec, words: &[&[u8]], replies: &mut Replies) {
         let ([token] | [_, token]) = words else {
-            return refuse_count(known, replies);
+            return refuse_count(spec, replies);
         };
-        if self.is_shown(token, replies) {
+        if self.authenticate(token, replies) {
             replies.simple("OK");
         }
     }
 
     /// Writes an error where the token is not the right one.
-    fn is_shown(&mut self, token: &[u8], replies: &mut Replies) -> bool {
+    fn authenticate(&mut self, token: &[u8], replies: &mut Replies) -> bool {
         if self.shared.daemon.tokens.is_none() {
             replies.error(
                 "ERR Client sent AUTH, but no password is set: this daemon has no token, so leave \
@@ -187,9 +187,9 @@ impl Session {
             );
             return false;
         }
-        let is_right = self.shared.daemon.is_admitted(Some(token));
+        let is_right = self.shared.daemon.is_authorized(Some(token));
         if is_right {
-            self.is_admitted = true;
+            self.is_authorized = true;
         } else {
             replies.error("WRONGPASS invalid username-password pair or user is disabled.");
         }
@@ -212,7 +212,7 @@ impl Session {
             if option.eq_ignore_ascii_case(b"AUTH")
                 && let (Some(_), Some(token)) = (words.next(), words.next())
             {
-                if !self.is_shown(token, replies) {
+                if !self.authenticate(token, replies) {
                     return;
                 }
             } else if option.eq_ignore_ascii_case(b"SETNAME")
@@ -222,11 +222,11 @@ impl Session {
                     return;
                 }
             } else {
-                let option = Repeated(option);
+                let option = Excerpt(option);
                 return replies.error(format_args!("ERR Syntax error in HELLO option '{option}'"));
             }
         }
-        if !self.is_admitted {
+        if !self.is_authorized {
             return replies.error(
                 "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                  HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
@@ -268,7 +268,7 @@ impl Session {
             _ => replies.error(format_args!(
                 "ERR unknown subcommand or wrong number of arguments for '{}': there is CLIENT \
                  GETNAME, ID, SETINFO name value and SETNAME name",
-                Repeated(words[0])
+                Excerpt(words[0])
             )),
         }
     }
@@ -296,12 +296,12 @@ const INFO: &str = concat!(
     "\r\nredis_mode:standalone\r\n",
 );
 
-fn tell(checked: Result<(), check::CheckError>, replies: &mut Replies) {
+fn write_error(checked: Result<(), check::CheckError>, replies: &mut Replies) {
     if let Err(error) = checked {
         replies.error(format_args!("ERR {error}"));
     }
 }
 
-fn refuse_count(known: &Known, replies: &mut Replies) {
-    replies.error(format_args!("ERR wrong number of arguments for '{}' command", known.name()));
+fn refuse_count(spec: &CommandSpec, replies: &mut Replies) {
+    replies.error(format_args!("ERR wrong number of arguments for '{}' command", spec.name()));
 }

@@ -13,7 +13,7 @@ use tollbar::{Batch, Decision, Entry, Outcome, Policy, PolicyError, Rate, Timest
 
 use super::Shared;
 use super::frame::Arguments;
-use super::reply::{Repeated, Replies};
+use super::reply::{Excerpt, Replies};
 
 /// The name of the command.
 const COMMAND: &str = "CL.THROTTLE";
@@ -44,7 +44,7 @@ pub(super) enum ThrottleError {
 
 /// The numbers of a limit, as they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Numbers {
+struct ThrottleParameters {
     max_burst: u64,
     count: u64,
     period_s: u64,
@@ -52,15 +52,15 @@ struct Numbers {
 
 /// A limit, ready to be used.
 #[derive(Debug)]
-struct Limit {
-    numbers: Numbers,
+struct ThrottleLimit {
+    parameters: ThrottleParameters,
     policy: Policy,
 }
 
 /// The limits that a connection has used.
 #[derive(Debug, Default)]
-pub(super) struct Limits {
-    known: Vec<Limit>,
+pub(super) struct ThrottleLimits {
+    known: Vec<ThrottleLimit>,
     /// Where the last one is, which is mostly the next one too.
     last: usize,
 }
@@ -69,7 +69,7 @@ pub(super) struct Limits {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Throttle<'b> {
     key: &'b [u8],
-    numbers: Numbers,
+    parameters: ThrottleParameters,
     quantity: u64,
 }
 
@@ -91,7 +91,7 @@ impl<'b> Throttle<'b> {
         };
         Ok(Self {
             key,
-            numbers: Numbers {
+            parameters: ThrottleParameters {
                 max_burst: at_least(0, "max_burst", max_burst)?,
                 count: at_least(1, "count", count)?,
                 period_s: at_least(1, "period", period)?,
@@ -116,10 +116,10 @@ fn integer(text: &[u8]) -> Result<i64, ThrottleError> {
         return Ok(text.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')));
     }
     let parsed = str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    parsed.ok_or_else(|| ThrottleError::Integer(Repeated(text).to_string()))
+    parsed.ok_or_else(|| ThrottleError::Integer(Excerpt(text).to_string()))
 }
 
-impl Numbers {
+impl ThrottleParameters {
     /// How many may come at once.
     fn limit(self) -> u64 {
         self.max_burst.saturating_add(1)
@@ -131,17 +131,17 @@ impl Numbers {
     }
 }
 
-impl Limits {
+impl ThrottleLimits {
     /// Where the limit of these numbers is; made where it is not known.
-    fn place(&mut self, numbers: Numbers) -> Result<usize, PolicyError> {
-        let is_it = |limit: &Limit| limit.numbers == numbers;
+    fn index_of(&mut self, parameters: ThrottleParameters) -> Result<usize, PolicyError> {
+        let is_it = |limit: &ThrottleLimit| limit.parameters == parameters;
         if self.known.get(self.last).is_some_and(is_it) {
             return Ok(self.last);
         }
-        self.last = if let Some(place) = self.known.iter().position(is_it) {
-            place
+        self.last = if let Some(index) = self.known.iter().position(is_it) {
+            index
         } else {
-            self.known.push(Limit { numbers, policy: numbers.policy()? });
+            self.known.push(ThrottleLimit { parameters, policy: parameters.policy()? });
             self.known.len() - 1
         };
         Ok(self.last)
@@ -158,10 +158,10 @@ impl<'b> Throttles<'b> {
     pub(super) fn push(
         &mut self,
         throttle: Throttle<'b>,
-        limits: &mut Limits,
+        limits: &mut ThrottleLimits,
     ) -> Result<(), ThrottleError> {
-        let place = limits.place(throttle.numbers)?;
-        self.waiting.push((throttle, place));
+        let index = limits.index_of(throttle.parameters)?;
+        self.waiting.push((throttle, index));
         Ok(())
     }
 
@@ -169,14 +169,14 @@ impl<'b> Throttles<'b> {
     pub(super) async fn decide(
         &mut self,
         shared: &Shared,
-        limits: &mut Limits,
+        limits: &mut ThrottleLimits,
         replies: &mut Replies,
     ) {
         if self.waiting.is_empty() {
             return;
         }
-        let entry = |(throttle, place): &(Throttle<'b>, usize)| {
-            let policy = &limits.known[*place].policy;
+        let entry = |(throttle, index): &(Throttle<'b>, usize)| {
+            let policy = &limits.known[*index].policy;
             Entry::new(throttle.key, policy).with_cost(throttle.quantity)
         };
         let mut entries: ArrayVec<Entry<'_>, TOGETHER_MAX> =
@@ -194,7 +194,7 @@ impl<'b> Throttles<'b> {
                         let (engine, policy) = (&shared.daemon.engine, entry.policy());
                         engine.denied_elsewhere(COMMAND, entry.key(), policy, wait).await;
                     }
-                    if !write(throttle.numbers.limit(), &decision, now, replies) {
+                    if !write(throttle.parameters.limit(), &decision, now, replies) {
                         replies.error("UNAVAILABLE the store has not counted");
                     }
                 }
@@ -206,7 +206,7 @@ impl<'b> Throttles<'b> {
         drop(entries);
         self.waiting.clear();
         if limits.known.len() > POLICIES_MAX {
-            *limits = Limits::default();
+            *limits = ThrottleLimits::default();
         }
     }
 }

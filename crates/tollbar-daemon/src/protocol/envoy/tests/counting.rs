@@ -159,13 +159,13 @@ descriptors:
         rate_limit: { requests_per_unit: 2, unit: second }
 ";
     for service in [Service::of(file), Service::of(file).all_or_none()] {
-        let asked = |user| call("example6", &[&[("service", "auth-service"), ("user", user)]]);
+        let request = |user| call("example6", &[&[("service", "auth-service"), ("user", user)]]);
         for _ in 0..5 {
-            assert_eq!(service.says(&asked("user-a")), "OK: OK 0/1");
+            assert_eq!(service.says(&request("user-a")), "OK: OK 0/1");
         }
-        assert_eq!(service.says(&asked("user-b")), "OK: OK 1/2");
-        assert_eq!(service.says(&asked("user-b")), "OK: OK 0/2");
-        assert_eq!(service.says(&asked("user-b")), "OVER: OVER 0/2");
+        assert_eq!(service.says(&request("user-b")), "OK: OK 1/2");
+        assert_eq!(service.says(&request("user-b")), "OK: OK 0/2");
+        assert_eq!(service.says(&request("user-b")), "OVER: OVER 0/2");
     }
 }
 
@@ -184,18 +184,18 @@ descriptors:
 
 #[test]
 fn quotas_deny_when_all_of_them_are_exceeded() {
-    let asked = call("api", &[&[("user", "42")], &[("model", "m")], &[("team", "t")]]);
+    let request = call("api", &[&[("user", "42")], &[("model", "m")], &[("team", "t")]]);
     let service = Service::of(QUOTAS);
-    assert_eq!(service.says(&asked), "OK: OK 9/10 | OK 0/1 | OK 1/2");
-    assert_eq!(service.says(&asked), "OK: OK 8/10 | OVER 0/1 | OK 0/2");
-    assert_eq!(service.says(&asked), "OVER: OK 7/10 | OVER 0/1 | OVER 0/2");
+    assert_eq!(service.says(&request), "OK: OK 9/10 | OK 0/1 | OK 1/2");
+    assert_eq!(service.says(&request), "OK: OK 8/10 | OVER 0/1 | OK 0/2");
+    assert_eq!(service.says(&request), "OVER: OK 7/10 | OVER 0/1 | OVER 0/2");
 
     let service = Service::of(QUOTAS).all_or_none();
-    assert_eq!(service.says(&asked), "OK: OK 9/10 | OK 0/1 | OK 1/2");
-    assert_eq!(service.says(&asked), "OK: OK 8/10 | OVER 0/1 | OK 0/2");
+    assert_eq!(service.says(&request), "OK: OK 9/10 | OK 0/1 | OK 1/2");
+    assert_eq!(service.says(&request), "OK: OK 8/10 | OVER 0/1 | OK 0/2");
     // The user has paid nothing for what was denied.
-    assert_eq!(service.says(&asked), "OVER: OK 8/10 | OVER 0/1 | OVER 0/2");
-    assert_eq!(service.says(&asked), "OVER: OK 8/10 | OVER 0/1 | OVER 0/2");
+    assert_eq!(service.says(&request), "OVER: OK 8/10 | OVER 0/1 | OVER 0/2");
+    assert_eq!(service.says(&request), "OVER: OK 8/10 | OVER 0/1 | OVER 0/2");
 
     // The only quota of a call denies by itself.
     let one = call("api", &[&[("user", "7")], &[("model", "n")]]);
@@ -226,8 +226,8 @@ fn windows_begin_at_the_epoch_and_the_rest_of_one_is_rounded_up() {
              requests_per_unit: 10 }} }}] }}"
         );
         for service in [Service::of(&file), Service::of(&file).all_or_none()] {
-            let asked = call("d", &[&[("k", "v")]]);
-            let status = service.ask(&asked).unwrap().statuses.remove(0);
+            let request = call("d", &[&[("k", "v")]]);
+            let status = service.ask(&request).unwrap().statuses.remove(0);
             let until_reset = status.duration_until_reset.unwrap();
             // The reference's own arithmetic, on whole seconds.
             let expected = length_s - since_epoch_s % length_s;
@@ -237,13 +237,13 @@ fn windows_begin_at_the_epoch_and_the_rest_of_one_is_rounded_up() {
                 "{unit}"
             );
             let limit = status.current_limit.unwrap();
-            let wire = super::super::unit::Unit::of_name(unit).unwrap().wire();
-            assert_eq!((limit.requests_per_unit, limit.unit), (10, wire as i32));
+            let to_proto = super::super::unit::Unit::from_name(unit).unwrap().to_proto();
+            assert_eq!((limit.requests_per_unit, limit.unit), (10, to_proto as i32));
             // To its very end and not beyond.
             service.clock.advance(Duration::from_micros(expected * 1_000_000 - 250_001));
-            assert_eq!(service.says(&asked), "OK: OK 8/10", "{unit}");
+            assert_eq!(service.says(&request), "OK: OK 8/10", "{unit}");
             service.clock.advance(Duration::from_micros(1));
-            assert_eq!(service.says(&asked), "OK: OK 9/10", "{unit}");
+            assert_eq!(service.says(&request), "OK: OK 9/10", "{unit}");
         }
     }
 }
@@ -324,12 +324,12 @@ fn headers_tell_the_limit_that_is_nearest() {
         headers.map(|it| format!("{}: {}", it.key, it.value)).collect()
     };
     assert!(headers(&service).is_empty());
-    service.envoy.options.headers = Headers::Ratelimit;
+    service.envoy.config.headers = RateLimitHeaders::Ratelimit;
     assert_eq!(
         headers(&service),
         ["RateLimit-Limit: 3", "RateLimit-Remaining: 1", "RateLimit-Reset: 60"]
     );
-    service.envoy.options.headers = Headers::XRatelimit;
+    service.envoy.config.headers = RateLimitHeaders::XRatelimit;
     assert_eq!(
         headers(&service),
         ["X-RateLimit-Limit: 3", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 60"]
@@ -343,9 +343,9 @@ fn headers_tell_the_limit_that_is_nearest() {
 fn the_call_comes_back_as_metadata_where_that_is_wanted() {
     let mut service = Service::of(TEN_A_MINUTE);
     assert!(service.ask(&user()).unwrap().dynamic_metadata.is_none());
-    service.envoy.options.sends_metadata = true;
-    let asked = hitting(RateLimitRequest { hits_addend: 7, ..user() }, 2);
-    let metadata = service.ask(&asked).unwrap().dynamic_metadata.unwrap();
+    service.envoy.config.sends_metadata = true;
+    let request = hitting(RateLimitRequest { hits_addend: 7, ..user() }, 2);
+    let metadata = service.ask(&request).unwrap().dynamic_metadata.unwrap();
     let said = format!("{metadata:?}");
     for part in ["\"domain\"", "\"api\"", "\"user=42\"", "NumberValue(7.0)", "NumberValue(2.0)"] {
         assert!(said.contains(part), "{part} in {said}");

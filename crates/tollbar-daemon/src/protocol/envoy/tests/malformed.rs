@@ -1,4 +1,4 @@
-//! Calls that cannot be answered, and what each is told.
+//! EnvoyFuzzer that cannot be answered, and what each is told.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn every_malformed_call_is_told_what_is_wrong_with_it() {
 fn calls_with_any_bytes_changed_have_an_answer() {
     use prost::Message;
 
-    use super::super::fuzz::Calls;
+    use super::super::fuzz::EnvoyFuzzer;
 
     let limits = "
 domain: d
@@ -47,7 +47,7 @@ descriptors:
   - { key: c, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 4294967295, name: n } }
   - { key: e, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 0, replaces: [{ name: n }] } }
 ";
-    let calls = Calls::new(limits).unwrap();
+    let calls = EnvoyFuzzer::new(limits).unwrap();
     let mut whole = call("d", &[&[("a", "bc")], &[("c", "1")], &[("e", "1"), ("f", "2")]]);
     whole.descriptors[1].limit = Some(RateLimitOverride { requests_per_unit: 1, unit: 4 });
     let whole = giving_back(whole, 3).encode_to_vec();
@@ -59,7 +59,7 @@ descriptors:
             bytes[at] = random.u8(..);
         }
         bytes.truncate(random.usize(bytes.len() / 2..=bytes.len()));
-        let answered = futures_util::FutureExt::now_or_never(calls.answer(&bytes));
-        assert_eq!(answered, Some(true), "{bytes:?}");
+        let result = futures_util::FutureExt::now_or_never(calls.answer(&bytes));
+        assert_eq!(result, Some(true), "{bytes:?}");
     }
 }

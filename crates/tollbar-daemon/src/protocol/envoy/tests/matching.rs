@@ -4,11 +4,11 @@
 use super::*;
 
 /// The limit that a descriptor meets, as `500/second`.
-fn met(domains: &Domains, domain: &str, entries: &[(&str, &str)]) -> String {
-    let Some(met) = domains.meet(domain, entries.iter().copied()) else {
+fn matched(domains: &Domains, domain: &str, entries: &[(&str, &str)]) -> String {
+    let Some(matched) = domains.find_rule(domain, entries.iter().copied()) else {
         return "-".to_owned();
     };
-    match &met.rule.limit {
+    match &matched.rule.limit {
         None => "unlimited".to_owned(),
         Some(limit) => format!("{}/{:?}", limit.requests_per_unit, limit.unit).to_lowercase(),
     }
@@ -17,7 +17,7 @@ fn met(domains: &Domains, domain: &str, entries: &[(&str, &str)]) -> String {
 fn check(file: &str, domain: &str, expected: &[(&[(&str, &str)], &str)]) {
     let domains = Domains::parse("limits.yaml", file).unwrap();
     for (entries, limit) in expected {
-        assert_eq!(met(&domains, domain, entries), *limit, "{entries:?}");
+        assert_eq!(matched(&domains, domain, entries), *limit, "{entries:?}");
     }
 }
 
@@ -119,8 +119,8 @@ descriptors:
     value: value
     rate_limit: { requests_per_unit: 300, unit: second }
 ";
-    let asked: &[(&str, &str)] = &[("key", "value"), ("subkey", "subvalue")];
-    check(flat, "example4", &[(asked, "-"), (&asked[..1], "300/second")]);
+    let request: &[(&str, &str)] = &[("key", "value"), ("subkey", "subvalue")];
+    check(flat, "example4", &[(request, "-"), (&request[..1], "300/second")]);
     let nested = "
 domain: example4
 descriptors:
@@ -130,7 +130,7 @@ descriptors:
       - key: subkey
         rate_limit: { requests_per_unit: 300, unit: second }
 ";
-    check(nested, "example4", &[(asked, "300/second"), (&asked[..1], "-")]);
+    check(nested, "example4", &[(request, "300/second"), (&request[..1], "-")]);
 }
 
 #[test]
@@ -148,8 +148,8 @@ descriptors:
 ";
     check(file, "internal", &[(&[("ldap", "x")], "unlimited"), (&[("azure", "x")], "100/minute")]);
     let service = Service::of(file);
-    let asked = call("internal", &[&[("ldap", "x")], &[("azure", "x")], &[("other", "x")]]);
-    assert_eq!(service.says(&asked), "OK: OK unlimited | OK 99/100 | OK");
+    let request = call("internal", &[&[("ldap", "x")], &[("azure", "x")], &[("other", "x")]]);
+    assert_eq!(service.says(&request), "OK: OK unlimited | OK 99/100 | OK");
 }
 
 #[test]
@@ -228,9 +228,9 @@ descriptors:
         ],
     );
     let service = Service::of(file);
-    let asked = |value| call("example9", &[&[("key1", value)]]);
-    assert_eq!(service.says(&asked("value1")), "OK: OK 19/20");
-    assert_eq!(service.says(&asked("value2")), "OK: OK 19/20");
+    let request = |value| call("example9", &[&[("key1", value)]]);
+    assert_eq!(service.says(&request("value1")), "OK: OK 19/20");
+    assert_eq!(service.says(&request("value2")), "OK: OK 19/20");
 }
 
 #[test]
@@ -297,14 +297,14 @@ descriptors:
             rate_limit: { unit: minute, requests_per_unit: 10 }
 ";
     let service = Service::of(file);
-    let asked = |tenant, file, user| {
+    let request = |tenant, file, user| {
         call("files", &[&[("tenant", tenant), ("file", file), ("user", user)]])
     };
-    assert_eq!(service.says(&asked("t", "docs/a", "u")), "OK: OK 9/10");
-    assert_eq!(service.says(&asked("t", "docs/b", "u")), "OK: OK 8/10");
+    assert_eq!(service.says(&request("t", "docs/a", "u")), "OK: OK 9/10");
+    assert_eq!(service.says(&request("t", "docs/b", "u")), "OK: OK 8/10");
     // Only the file is shared.
-    assert_eq!(service.says(&asked("t", "docs/b", "v")), "OK: OK 9/10");
-    assert_eq!(service.says(&asked("s", "docs/b", "u")), "OK: OK 9/10");
+    assert_eq!(service.says(&request("t", "docs/b", "v")), "OK: OK 9/10");
+    assert_eq!(service.says(&request("s", "docs/b", "u")), "OK: OK 9/10");
 }
 
 #[test]

@@ -29,8 +29,8 @@ fn entries_are_attributes() {
 #[test]
 fn the_rule_that_binds_is_the_limit_that_is_told() {
     let service = Service::of_rules(RULES);
-    let asked = call("edge", &[&[("remote_address", "192.0.2.1")]]);
-    let status = service.ask(&asked).unwrap().statuses.remove(0);
+    let request = call("edge", &[&[("remote_address", "192.0.2.1")]]);
+    let status = service.ask(&request).unwrap().statuses.remove(0);
     let limit = status.current_limit.unwrap();
     // 2 is MINUTE.
     assert_eq!((&*limit.name, limit.requests_per_unit, limit.unit), ("per_ip", 2, 2));
@@ -47,9 +47,9 @@ fn the_rule_that_binds_is_the_limit_that_is_told() {
 #[test]
 fn a_denial_has_the_body_that_the_daemon_has_for_one() {
     let service = Service::of_rules(RULES);
-    let asked = hitting(call("edge", &[&[("remote_address", "192.0.2.1")]]), 3);
-    let denied = |asked: &RateLimitRequest| {
-        let response = service.ask(asked).unwrap();
+    let request = hitting(call("edge", &[&[("remote_address", "192.0.2.1")]]), 3);
+    let denied = |request: &RateLimitRequest| {
+        let response = service.ask(request).unwrap();
         assert_eq!(response.overall_code, Code::OverLimit as i32);
         assert_eq!(response.response_headers_to_add[0].key, "content-type");
         String::from_utf8(response.raw_body).unwrap()
@@ -57,12 +57,12 @@ fn a_denial_has_the_body_that_the_daemon_has_for_one() {
     let message = "This request costs more than its limit can ever hold";
     let never =
         format!(r#"{{"error":"cost_exceeds_limit","message":"{message}","rule":"per_ip"}}"#);
-    assert_eq!(denied(&asked), never);
+    assert_eq!(denied(&request), never);
     // Nothing was charged: rules are all or nothing.
-    let asked = hitting(asked, 2);
-    assert_eq!(service.says(&asked), "OK: OK 0/2");
+    let request = hitting(request, 2);
+    assert_eq!(service.says(&request), "OK: OK 0/2");
     let later = r#"{"error":"rate_limit_exceeded","message":"Too many requests","rule":"per_ip"}"#;
-    assert_eq!(denied(&asked), later);
+    assert_eq!(denied(&request), later);
 }
 
 #[test]
@@ -104,11 +104,11 @@ fn rules_about_what_is_in_flight_are_refused() {
         let rules = format!("rules: [{{ {rule}, algorithm: concurrency }}]");
         let one = call("jobs", &[&[("user", "1")]]);
         let two = call("jobs", &[&[("user", "1")], &[("user", "2")]]);
-        for (service, asked) in
+        for (service, request) in
             [(Service::of_rules(&rules), one), (Service::of_rules(&rules).all_or_none(), two)]
         {
             for _ in 0..3 {
-                let status = service.ask(&asked).unwrap_err();
+                let status = service.ask(&request).unwrap_err();
                 assert_eq!(status.code(), tonic::Code::FailedPrecondition);
                 assert!(status.message().starts_with("rule `jobs` limits what is in flight"));
             }
@@ -135,7 +135,7 @@ descriptors:
     let ip: &[(&str, &str)] = &[("remote_address", "192.0.2.1")];
     assert_eq!(service.says(&call("edge", &[ip])), "OK: OK 99/100");
     assert_eq!(service.says(&call("keyed", &[&[("user", "1")]])), "OK: OK 4/5");
-    service.envoy.options.has_rules = false;
+    service.envoy.config.has_rules = false;
     assert_eq!(service.says(&call("keyed", &[&[("user", "1")]])), "OK: OK");
 }
 

@@ -2,7 +2,7 @@
 //! names of fields are not searched for characters to escape. A test compares the two.
 
 use super::{CapacityName, CheckResponse, Decision, ReasonName};
-use crate::rfc3339::Instant;
+use crate::rfc3339::Rfc3339;
 
 /// JSON in the making.
 struct Out<'b>(&'b mut Vec<u8>);
@@ -45,13 +45,13 @@ impl Out<'_> {
         }
     }
 
-    fn instant(&mut self, it: Instant) {
+    fn instant(&mut self, it: Rfc3339) {
         self.put("\"");
         self.put(it.text().as_str());
         self.put("\"");
     }
 
-    fn instant_or_null(&mut self, it: Option<Instant>) {
+    fn instant_or_null(&mut self, it: Option<Rfc3339>) {
         match it {
             Some(it) => self.instant(it),
             None => self.put("null"),

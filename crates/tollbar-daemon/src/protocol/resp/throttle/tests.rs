@@ -15,11 +15,11 @@ async fn ask(session: &mut Session, command: &[u8]) -> Result<[i64; 5], String> 
     let mut replies = Replies::default();
     session.answer(command, &mut replies).await;
     let text = String::from_utf8(replies.bytes().to_vec()).unwrap();
-    let Some(numbers) = text.strip_prefix("*5\r\n") else {
+    let Some(parameters) = text.strip_prefix("*5\r\n") else {
         return Err(text);
     };
-    let numbers: Vec<i64> = numbers.lines().map(|line| line[1..].parse().unwrap()).collect();
-    Ok(numbers.try_into().unwrap())
+    let parameters: Vec<i64> = parameters.lines().map(|line| line[1..].parse().unwrap()).collect();
+    Ok(parameters.try_into().unwrap())
 }
 
 fn session(clock: &ManualClock) -> Session {
@@ -142,7 +142,7 @@ async fn keys_of_commands_and_keys_of_rules_do_not_meet() {
         let told = ask(&mut session, &words(&format!("CL.THROTTLE {key} 9 10 86400"))).await;
         assert_eq!(told, Ok([0, 10, 9, -1, 8_640]), "{key}");
     }
-    let policy = Numbers { max_burst: 0, count: 1, period_s: 1 }.policy().unwrap();
+    let policy = ThrottleParameters { max_burst: 0, count: 1, period_s: 1 }.policy().unwrap();
     assert_eq!(policy.name(), Some(POLICY_NAME));
     assert!(POLICY_NAME.contains(' '), "no rule can be called that");
 }
@@ -158,7 +158,7 @@ async fn any_number_of_limits_is_served_and_few_are_kept() {
         }
     }
     let shared = shared(&clock(), None);
-    let mut limits = Limits::default();
+    let mut limits = ThrottleLimits::default();
     for burst in 0..1_000 {
         let command = words(&format!("CL.THROTTLE k {burst} 1 60"));
         let mut throttles = Throttles::default();
@@ -177,11 +177,17 @@ struct Gcra {
 }
 
 impl Gcra {
-    fn ask(&mut self, key: u8, numbers: Numbers, quantity: u64, now_us: u64) -> [i64; 5] {
-        let count = u128::from(numbers.count);
+    fn ask(
+        &mut self,
+        key: u8,
+        parameters: ThrottleParameters,
+        quantity: u64,
+        now_us: u64,
+    ) -> [i64; 5] {
+        let count = u128::from(parameters.count);
         let now = u128::from(now_us) * count;
-        let interval = u128::from(numbers.period_s) * 1_000_000;
-        let tolerance = interval * u128::from(numbers.max_burst + 1);
+        let interval = u128::from(parameters.period_s) * 1_000_000;
+        let tolerance = interval * u128::from(parameters.max_burst + 1);
         let arrival = self.arrivals.get(&key).copied().unwrap_or(0).max(now);
         let next = arrival + interval * u128::from(quantity);
         let seconds = |units: u128| i64::try_from(units.div_ceil(count * 1_000_000)).unwrap();
@@ -191,7 +197,7 @@ impl Gcra {
         let is_ever = interval * u128::from(quantity) <= tolerance;
         let retry_after = if is_limited && is_ever { seconds(next - now - tolerance) } else { -1 };
         let remaining = (tolerance - (arrival - now)) / interval;
-        let limit = i64::try_from(numbers.max_burst + 1).unwrap();
+        let limit = i64::try_from(parameters.max_burst + 1).unwrap();
         let remaining = i64::try_from(remaining).unwrap();
         [i64::from(is_limited), limit, remaining, retry_after, seconds(arrival - now)]
     }
@@ -205,7 +211,7 @@ proptest! {
         period_s in 1_u64..120,
         steps in prop::collection::vec((0_u8..3, 0_u64..40, 0_u64..3_000_000, 0_u32..22), 1..80),
     ) {
-        let numbers = Numbers { max_burst, count, period_s };
+        let parameters = ThrottleParameters { max_burst, count, period_s };
         let clock = clock();
         let mut session = session(&clock);
         let mut model = Gcra::default();
@@ -214,7 +220,7 @@ proptest! {
             clock.advance(Duration::from_micros(later_us >> shift));
             let command = format!("CL.THROTTLE {key} {max_burst} {count} {period_s} {quantity}");
             let told = runtime.block_on(ask(&mut session, &words(&command)));
-            let expected = model.ask(key, numbers, quantity, clock.now().as_micros());
+            let expected = model.ask(key, parameters, quantity, clock.now().as_micros());
             prop_assert_eq!(told, Ok(expected), "{}", command);
         }
     }
