@@ -49,7 +49,7 @@ use page_context::PageContext;
 use response::{cookie_name, redirect, with_cookie};
 use session::{ActiveSession, SessionId, Sessions};
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::shutdown::Stopped;
+use tollbar_daemon::shutdown::ShutdownSignal;
 use view::assets::ASSETS;
 use view::layout::{Layout, NavItem, Permissions};
 
@@ -323,7 +323,7 @@ async fn sign_out(SessionRequest { dashboard, session, .. }: SessionRequest) -> 
 
 impl Dashboard {
     /// Watches until the daemon stops.
-    pub fn start(admin: Arc<Admin>, is_secure: bool, stopped: Stopped) -> Self {
+    pub fn start(admin: Arc<Admin>, is_secure: bool, stopped: ShutdownSignal) -> Self {
         let live = LiveUpdates::start(Arc::clone(&admin), stopped);
         Self { admin, sessions: Arc::default(), live, is_secure }
     }

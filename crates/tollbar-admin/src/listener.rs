@@ -18,7 +18,7 @@ use crate::origin::Origin;
 use tollbar_daemon::net::http1::{self, Responder, TimedBody};
 use tollbar_daemon::net::phase_timer::PhaseTimer;
 use tollbar_daemon::net::{Connection, Peer, Protocol};
-use tollbar_daemon::shutdown::Stopped;
+use tollbar_daemon::shutdown::ShutdownSignal;
 
 /// HTTP/1.1, answered by an [`Admin`], and for people by a [`Dashboard`].
 pub struct AdminHttp {
@@ -35,7 +35,7 @@ impl AdminHttp {
 impl Protocol for AdminHttp {
     const ALPN: &'static [&'static [u8]] = http1::ALPN;
 
-    async fn serve(self: Arc<Self>, connection: Connection, stopped: Stopped) {
+    async fn serve(self: Arc<Self>, connection: Connection, stopped: ShutdownSignal) {
         http1::serve(self, connection, stopped).await;
     }
 }

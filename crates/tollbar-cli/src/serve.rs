@@ -40,7 +40,7 @@ use tollbar_daemon::protocol::grpc::Grpc;
 use tollbar_daemon::protocol::http::Http;
 use tollbar_daemon::protocol::proxy::{GatewayFlagsError, PreparedProxy};
 use tollbar_daemon::protocol::resp::Resp;
-use tollbar_daemon::shutdown::{Stop, Stopped};
+use tollbar_daemon::shutdown::{ShutdownSignal, ShutdownTrigger};
 use tollbar_daemon::store::StoreFlagsError;
 use tollbar_daemon::store::counters::Counters;
 use tollbar_daemon::store::snapshot::snapshot_error_text;
@@ -132,9 +132,9 @@ struct Server {
     reload: Reloader,
     signals: Signals,
     /// Stops the listeners.
-    stop: Stop,
+    stop: ShutdownTrigger,
     /// Ends what goes on until the last response is sent.
-    end: Stop,
+    end: ShutdownTrigger,
     database_tasks: Option<DatabaseTasks>,
     snapshot: Option<JoinHandle<Result<(), SnapshotError>>>,
     traces: Option<Arc<Traces>>,
@@ -201,7 +201,7 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
         interrupt: signal(SignalKind::interrupt())?,
         hang_up: signal(SignalKind::hangup())?,
     };
-    let (stop, stopped) = Stopped::new();
+    let (stop, stopped) = ShutdownSignal::new();
     let options = envoy::EnvoyConfig::new(&config.envoy, config.rules.is_some());
     let service = Envoy::new(daemon.for_protocol(ProtocolName::Envoy), Arc::clone(&envoy), options);
     let grpc = Grpc::new(daemon.for_protocol(ProtocolName::Grpc), service, &stopped);
@@ -222,7 +222,7 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
         let proxy = proxy.open(&daemon.for_protocol(ProtocolName::Proxy))?;
         listen(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
-    let (end, ended) = Stopped::new();
+    let (end, ended) = ShutdownSignal::new();
     let (mut admin_token, mut database_tasks) = (None, None);
     if let Some(database) = database {
         let repository = database.repository.clone();

@@ -2,13 +2,16 @@
 //!
 //! | module | what it has |
 //! |---|---|
-//! | [`net`] | endpoints, the accept loop, TLS, time limits of connections |
+//! | [`net`] | listeners, connections, TLS, and the time that each phase of a connection may take |
 //! | [`protocol`] | one module per protocol: HTTP, forward-auth, gRPC, Envoy's, RESP, and the reverse proxy |
-//! | [`daemon`] | the service that every protocol calls: decide, record, count |
+//! | [`daemon`] | the service that every protocol calls: it decides, counts, logs and traces |
 //! | [`store`] | where counters live, their snapshots and their health |
-//! | [`health`] | how its parts are doing |
-//! | [`decision_log`], [`metrics`], [`telemetry`], [`usage`] | what is known afterwards |
+//! | [`metrics`], [`telemetry`] | metrics for Prometheus and the dashboard; logs and traces |
+//! | [`decision_log`], [`usage`] | the latest denials; who has used how much |
+//! | [`health`], [`shutdown`] | the health of its parts; the end in two steps |
 //! | [`problem`], [`openapi`] | errors and documents of both HTTP interfaces |
+//! | [`token`], [`files`], [`duration_flag`], [`rfc3339`] | tokens of clients, small files, durations behind flags, times as text |
+//! | [`background`] | work on threads that give way to requests |
 //!
 //! Rules in a database, the admin API and the command line are in `tollbar-admin` and `tollbar-cli`. The binary is
 //! the interface: this library promises nothing to other crates.

@@ -23,7 +23,7 @@ use tollbar_http::ClientIp;
 use tracing::{debug, info, warn};
 
 use crate::metrics;
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 pub use bounds::Bounds;
 pub use http1::BodyError;
 pub use listeners::Listeners;
@@ -50,7 +50,7 @@ pub trait Protocol: Send + Sync + 'static {
     fn serve(
         self: Arc<Self>,
         connection: Connection,
-        stopped: Stopped,
+        stopped: ShutdownSignal,
     ) -> impl Future<Output = ()> + Send;
 }
 
@@ -66,7 +66,7 @@ struct Listener {
 }
 
 /// Serves until the daemon stops, then until all connections have ended or their time is up.
-async fn serve<P: Protocol>(listener: Listener, protocol: Arc<P>, mut stopped: Stopped) {
+async fn serve<P: Protocol>(listener: Listener, protocol: Arc<P>, mut stopped: ShutdownSignal) {
     let Listener { flag, socket, bounds, tls, counters } = listener;
     let mut connections = ConnectionLimit::new(flag, bounds.max_connections);
     let mut is_failing = false;

@@ -1,4 +1,4 @@
-//! The protocols that the daemon answers, one module each. Each turns a request on its wire into the engine's words
+//! The protocols that the daemon answers, one module each. Each turns a request on its connection into the engine's words
 //! and the verdict into a response; connections are accepted by [`net`](crate::net).
 
 pub mod envoy;

@@ -8,24 +8,24 @@ use tokio::sync::watch;
 
 /// Stops the daemon when it is dropped.
 #[derive(Debug)]
-pub struct Stop(watch::Sender<bool>);
+pub struct ShutdownTrigger(watch::Sender<bool>);
 
 /// Tells when the daemon stops.
 #[derive(Debug, Clone)]
-pub struct Stopped(watch::Receiver<bool>);
+pub struct ShutdownSignal(watch::Receiver<bool>);
 
-impl Stop {
+impl ShutdownTrigger {
     /// Says that the end is near.
     pub fn announce(&self) {
         self.0.send_replace(true);
     }
 }
 
-impl Stopped {
+impl ShutdownSignal {
     /// The daemon stops when the first of these is dropped.
-    pub fn new() -> (Stop, Self) {
+    pub fn new() -> (ShutdownTrigger, Self) {
         let (sender, receiver) = watch::channel(false);
-        (Stop(sender), Self(receiver))
+        (ShutdownTrigger(sender), Self(receiver))
     }
 
     /// True from the announcement on.
@@ -33,8 +33,8 @@ impl Stopped {
         *self.0.borrow()
     }
 
-    /// True once the daemon stops. For those who are never idle, at the cost of a glance.
-    pub(crate) fn is_over(&self) -> bool {
+    /// True once the daemon stops. Cheap: for connections that are never idle.
+    pub(crate) fn is_stopping(&self) -> bool {
         self.0.has_changed().is_err()
     }
 

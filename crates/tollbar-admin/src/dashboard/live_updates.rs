@@ -20,7 +20,7 @@ use crate::dashboard::response::respond;
 use crate::operations::Admin;
 use crate::operations::auth::access::Permission;
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::shutdown::Stopped;
+use tollbar_daemon::shutdown::ShutdownSignal;
 
 /// Those who watch at the same time.
 const WATCHERS_MAX: usize = 64;
@@ -50,7 +50,7 @@ struct Watcher {
 
 impl LiveUpdates {
     /// Writes until the daemon stops: then all who watch are told the end.
-    pub(crate) fn start(admin: Arc<Admin>, mut stopped: Stopped) -> Self {
+    pub(crate) fn start(admin: Arc<Admin>, mut stopped: ShutdownSignal) -> Self {
         let (sender, latest) = watch::channel(Bytes::new());
         tokio::spawn(async move {
             let mut ticks = interval(EVERY);

@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{error, info, warn};
 
 use crate::database::{BatchOutcome, Repository, RepositoryError, Result};
-use tollbar_daemon::shutdown::Stopped;
+use tollbar_daemon::shutdown::ShutdownSignal;
 use tollbar_daemon::usage::Tally;
 use tollbar_daemon::usage::UsageRow;
 
@@ -74,7 +74,7 @@ impl<B: UsageTable> UsageWriter<B> {
     }
 
     /// Writes every so often until `ended`, and then once more.
-    pub async fn run(mut self, every: Duration, mut ended: Stopped) {
+    pub async fn run(mut self, every: Duration, mut ended: ShutdownSignal) {
         let mut turns = interval(every);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first is at once, and there is nothing to write yet.

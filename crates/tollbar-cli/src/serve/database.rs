@@ -14,7 +14,7 @@ use tollbar_admin::database::sync::follower::{FollowError, Follower};
 use tollbar_admin::database::{LiveRules, Repository, RepositoryError};
 use tollbar_admin::usage::node::NodeIdentity;
 use tollbar_admin::usage::writer::UsageWriter;
-use tollbar_daemon::shutdown::Stopped;
+use tollbar_daemon::shutdown::ShutdownSignal;
 use tollbar_daemon::usage::Tally;
 
 /// A database whose rules are in force.
@@ -68,7 +68,7 @@ impl Database {
     }
 
     /// Follows it and writes usage until `ended`.
-    pub(crate) fn start(self, ended: &Stopped) -> DatabaseTasks {
+    pub(crate) fn start(self, ended: &ShutdownSignal) -> DatabaseTasks {
         let follower = tokio::spawn(self.follower.run(ended.clone()));
         let usage_writer = tokio::spawn(self.usage_writer.run(self.flush_every, ended.clone()));
         DatabaseTasks { follower, usage_writer, _node: self.node }

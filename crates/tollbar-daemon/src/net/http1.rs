@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use super::phase_timer::{Phase, PhaseTimer};
 use super::{Connection, Peer};
 use crate::problem::Problem;
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 
 /// How TLS calls it.
 pub const ALPN: &[&[u8]] = &[b"http/1.1"];
@@ -51,7 +51,11 @@ pub enum BodyError {
 }
 
 /// Serves one connection to its end, or until `stopped` says so and what was asked is answered.
-pub async fn serve<R: Responder>(responder: Arc<R>, connection: Connection, mut stopped: Stopped) {
+pub async fn serve<R: Responder>(
+    responder: Arc<R>,
+    connection: Connection,
+    mut stopped: ShutdownSignal,
+) {
     let (bounds, peer) = (connection.bounds, connection.peer);
     let phase_timer = Arc::new(PhaseTimer::new(bounds.head_timeout.0, bounds.body_timeout.0));
     let announced = stopped.clone();

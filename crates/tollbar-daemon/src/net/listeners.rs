@@ -9,13 +9,13 @@ use super::endpoint::Endpoint;
 use super::tls::Tls;
 use super::{Bounds, Listener, Protocol};
 use crate::metrics::Metrics;
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 
 /// Everything that listens.
 #[derive(Debug)]
 pub struct Listeners {
     tasks: JoinSet<()>,
-    stopped: Stopped,
+    stopped: ShutdownSignal,
     bounds: Bounds,
     metrics: Arc<Metrics>,
     pub tls: Option<Tls>,
@@ -24,7 +24,12 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    pub fn new(bounds: Bounds, tls: Option<Tls>, stopped: Stopped, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        bounds: Bounds,
+        tls: Option<Tls>,
+        stopped: ShutdownSignal,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self { tasks: JoinSet::new(), stopped, bounds, metrics, tls, urls: Vec::new() }
     }
 

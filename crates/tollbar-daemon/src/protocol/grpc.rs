@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::envoy::Envoy;
 use crate::daemon::Daemon;
 use crate::net::{Connection, Protocol};
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 use admission::AdmissionService;
 use limiter::Limiter;
 pub(crate) use services::Services;
@@ -52,7 +52,7 @@ pub struct Grpc {
 
 impl Grpc {
     /// Serves `tollbar.v1`, health, reflection and what else is on the list.
-    pub fn new(daemon: Arc<Daemon>, envoy: Envoy, stopped: &Stopped) -> Self {
+    pub fn new(daemon: Arc<Daemon>, envoy: Envoy, stopped: &ShutdownSignal) -> Self {
         let limiter = Limiter::new(Arc::clone(&daemon), stopped.clone());
         let limiter = v1::limiter_server::LimiterServer::new(limiter)
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
@@ -66,7 +66,7 @@ impl Grpc {
 impl Protocol for Grpc {
     const ALPN: &'static [&'static [u8]] = &[b"h2"];
 
-    async fn serve(self: Arc<Self>, connection: Connection, mut stopped: Stopped) {
+    async fn serve(self: Arc<Self>, connection: Connection, mut stopped: ShutdownSignal) {
         let bounds = connection.bounds;
         let opened = tokio::select! {
             opened = timeout(bounds.handshake_timeout.0, preface::read(connection.stream)) => opened,

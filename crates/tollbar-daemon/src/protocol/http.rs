@@ -41,7 +41,7 @@ use crate::metrics::ProtocolName;
 use crate::net::http1::{self, Responder};
 use crate::net::phase_timer::PhaseTimer;
 use crate::net::{Connection, Peer, Protocol};
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 use crate::telemetry::Traces;
 pub use api::Api;
 use api::BODY_BYTES_MAX;
@@ -73,7 +73,7 @@ impl Http {
 impl Protocol for Http {
     const ALPN: &'static [&'static [u8]] = http1::ALPN;
 
-    async fn serve(self: Arc<Self>, connection: Connection, stopped: Stopped) {
+    async fn serve(self: Arc<Self>, connection: Connection, stopped: ShutdownSignal) {
         http1::serve(self, connection, stopped).await;
     }
 }

@@ -23,7 +23,7 @@ use crate::duration_flag::DurationFlag;
 use crate::net::endpoint::Endpoint;
 use crate::net::stream::Peer;
 use crate::net::{Bounds, Connection, Protocol};
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 
 /// Where it listens unless it is told otherwise.
 const DEFAULT_ENDPOINT: &str = "127.0.0.1:8000";
@@ -258,7 +258,7 @@ impl Protocol for Proxy {
         self.balancers.as_ref()
     }
 
-    async fn serve(self: Arc<Self>, connection: Connection, mut stopped: Stopped) {
+    async fn serve(self: Arc<Self>, connection: Connection, mut stopped: ShutdownSignal) {
         let peer = match connection.peer {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Unix => None,

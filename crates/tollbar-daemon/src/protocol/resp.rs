@@ -27,7 +27,7 @@ use tollbar::Store;
 
 use crate::daemon::Daemon;
 use crate::net::{Connection, Protocol};
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 use frame::FRAME_BYTES_MAX;
 use reply::Replies;
 use session::{NextStep, Session};
@@ -67,7 +67,7 @@ impl Resp {
 }
 
 impl Protocol for Resp {
-    async fn serve(self: Arc<Self>, connection: Connection, stopped: Stopped) {
+    async fn serve(self: Arc<Self>, connection: Connection, stopped: ShutdownSignal) {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let session = Session::new(Arc::clone(&self.shared), id);
         // What a client does to its connection is its own affair: errors end it, and are not told.
@@ -76,7 +76,7 @@ impl Protocol for Resp {
 }
 
 /// Answers until either end has enough. A connection on which nothing moves is the stream's business.
-async fn converse<S>(mut stream: S, mut session: Session, stopped: Stopped) -> io::Result<()>
+async fn converse<S>(mut stream: S, mut session: Session, stopped: ShutdownSignal) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -102,7 +102,7 @@ where
             let progress = session.answer(input.unread(), &mut replies).await;
             input.take(progress.bytes);
             // A client that never pauses must not keep a daemon from stopping.
-            let is_over = stopped.is_over();
+            let is_over = stopped.is_stopping();
             if progress.next == NextStep::Read && !is_over && input.read_on(&mut stream).await? {
                 continue;
             }

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::background;
 use crate::duration_flag::DurationFlag;
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 
 /// Where and how often counters are written.
 #[derive(Debug, Clone, Args)]
@@ -58,7 +58,7 @@ impl SnapshotFlags {
 
 impl SnapshotFile {
     /// Writes every so often until `ended`, and then once more: what is returned is how that went.
-    pub async fn run(self, mut ended: Stopped) -> Result<(), SnapshotError> {
+    pub async fn run(self, mut ended: ShutdownSignal) -> Result<(), SnapshotError> {
         let mut turns = tokio::time::interval(self.every);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // The first is at once, and there is nothing to write yet.

@@ -18,7 +18,7 @@ use crate::database::sync::contents::DatabaseContents;
 use crate::database::sync::live_rules::LiveRules;
 use crate::database::{Repository, RepositoryError, Result};
 use tollbar_daemon::background;
-use tollbar_daemon::shutdown::Stopped;
+use tollbar_daemon::shutdown::ShutdownSignal;
 
 /// How often the database is polled, whether or not a notification came.
 const POLL_EVERY: Duration = Duration::from_secs(1);
@@ -118,7 +118,7 @@ impl Follower {
     }
 
     /// Follows until `stopped`.
-    pub async fn run(mut self, mut stopped: Stopped) {
+    pub async fn run(mut self, mut stopped: ShutdownSignal) {
         let listener_task =
             ListenerTask(tokio::spawn(forward_notifications(self.repository.clone())));
         let mut ticks = interval(POLL_EVERY);

@@ -32,12 +32,12 @@ pub(super) enum Step<'t> {
     Free,
     Unlimited,
     /// It is counted by the charge at that index.
-    Counted {
+    Count {
         at: usize,
         name: &'t str,
     },
     /// Our own rules decide.
-    Ruled {
+    CheckRules {
         cost: u64,
     },
 }
@@ -88,7 +88,7 @@ impl<'t> ChargePlan<'t> {
         for (at, descriptor) in request.descriptors.iter().enumerate() {
             match hits(request, descriptor) {
                 _ if descriptor.limit.is_some() => plan.count_as_brought(at, request)?,
-                Hits::Add(cost) => plan.steps.push(Step::Ruled { cost }),
+                Hits::Add(cost) => plan.steps.push(Step::CheckRules { cost }),
                 Hits::Refund(_) => {
                     return Err(bad_descriptor(
                         at,
@@ -112,7 +112,7 @@ impl<'t> ChargePlan<'t> {
     }
 
     fn count(&mut self, name: &'t str, charge: CounterCharge<'t>) {
-        self.steps.push(Step::Counted { at: self.charges.len(), name });
+        self.steps.push(Step::Count { at: self.charges.len(), name });
         self.charges.push(charge);
     }
 

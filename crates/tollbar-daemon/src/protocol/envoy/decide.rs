@@ -46,7 +46,7 @@ impl Envoy {
         let is_one = self.config.charge == ChargeBy::AllOrNone && plan.steps.len() > 1;
         let mut ruled_descriptors = Vec::new();
         for (at, step) in plan.steps.iter().enumerate() {
-            if let Step::Ruled { cost } = step {
+            if let Step::CheckRules { cost } = step {
                 match self.rule(at, request, *cost, is_one, now).await {
                     Ok(descriptor) => ruled_descriptors.push(descriptor),
                     Err(status) => {
@@ -90,11 +90,11 @@ impl Envoy {
         let answer = |ruled: &mut dyn Iterator<Item = DescriptorResult>, step: &Step<'_>| match step
         {
             Step::Unlimited => DescriptorResult::unlimited(),
-            Step::Counted { at, name } => {
+            Step::Count { at, name } => {
                 let charge = &charges[*at];
                 DescriptorResult::counted(&charge.limit, name, charge.mode, counted[*at], now)
             }
-            Step::Ruled { .. } => ruled.next().unwrap_or_else(DescriptorResult::free),
+            Step::CheckRules { .. } => ruled.next().unwrap_or_else(DescriptorResult::free),
             Step::Free => DescriptorResult::free(),
         };
         let mut answers = Vec::new();
@@ -108,7 +108,7 @@ impl Envoy {
         let answers: Vec<DescriptorResult> =
             plan.steps.iter().map(|step| answer(&mut ruled, step)).collect();
         for (step, result) in plan.steps.iter().zip(&answers) {
-            if matches!(step, Step::Counted { .. }) {
+            if matches!(step, Step::Count { .. }) {
                 self.daemon.count(!result.is_over());
             }
         }

@@ -1,5 +1,5 @@
-//! Who may come in, before anything is read: calls that are gRPC, with the token where one is asked
-//! for, and that end in time.
+//! Admits calls before any message is read: they must be gRPC, have a token where one is required, and end in
+//! time.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,7 +23,7 @@ use crate::daemon::Daemon;
 /// Open to whoever has no token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
 
-/// In front of all services.
+/// Admits or refuses each call, in front of all services.
 #[derive(Clone)]
 pub(super) struct AdmissionService {
     daemon: Arc<Daemon>,
@@ -37,7 +37,7 @@ impl AdmissionService {
         Self { daemon, routes, call_time_max: Duration::MAX }
     }
 
-    /// The door of one connection.
+    /// Returns the service for one connection, whose calls have this much time.
     pub(super) fn with_call_time_max(&self, call_time_max: Duration) -> Self {
         Self { call_time_max, ..self.clone() }
     }
@@ -108,8 +108,8 @@ impl Future for Call {
                 }
                 let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(*time)));
                 ready!(timer.as_mut().poll(cx));
-                let told = "there was no answer in time: send the message at once";
-                Poll::Ready(Ok(Status::deadline_exceeded(told).into_http()))
+                let message = "there was no answer in time: send the message at once";
+                Poll::Ready(Ok(Status::deadline_exceeded(message).into_http()))
             }
         }
     }
@@ -122,8 +122,8 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
 
 /// What the protocol asks for where somebody speaks another.
 fn no_grpc() -> Response<Body> {
-    let told = "this port speaks gRPC: send POST with `content-type: application/grpc`\n";
-    let mut response = Response::new(Body::new(http_body_util::Full::from(told)));
+    let message = "this port speaks gRPC: send POST with `content-type: application/grpc`\n";
+    let mut response = Response::new(Body::new(http_body_util::Full::from(message)));
     *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
     response
 }

@@ -14,7 +14,7 @@ use tonic::{Status, Streaming};
 
 use super::limiter::decide;
 use crate::daemon::Daemon;
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 
 /// Requests of one stream that are decided at once: a store across a network answers them together.
 const IN_FLIGHT_MAX: usize = 256;
@@ -28,21 +28,21 @@ type StreamItem = Result<v1::CheckManyResponse, Status>;
 /// A stream that is being answered.
 struct ResponseStream<S> {
     responses: S,
-    stopped: Stopped,
+    stopped: ShutdownSignal,
     /// Set once the client was told to send no more.
     end: Option<Pin<Box<Sleep>>>,
     is_over: bool,
 }
 
 pub(super) fn responses(
-    asked: Streaming<v1::CheckManyRequest>,
+    messages: Streaming<v1::CheckManyRequest>,
     daemon: Arc<Daemon>,
-    stopped: Stopped,
+    stopped: ShutdownSignal,
 ) -> Responses {
-    let responses = asked
-        .map(move |asked| {
+    let responses = messages
+        .map(move |message| {
             let daemon = Arc::clone(&daemon);
-            async move { Ok(answer(&daemon, asked?).await) }
+            async move { Ok(answer(&daemon, message?).await) }
         })
         .buffered(IN_FLIGHT_MAX);
     let stream_state = ResponseStream { responses, stopped, end: None, is_over: false };
@@ -52,8 +52,8 @@ pub(super) fn responses(
     }))
 }
 
-async fn answer(daemon: &Daemon, asked: v1::CheckManyRequest) -> v1::CheckManyResponse {
-    let v1::CheckManyRequest { id, request } = asked;
+async fn answer(daemon: &Daemon, message: v1::CheckManyRequest) -> v1::CheckManyResponse {
+    let v1::CheckManyRequest { id, request } = message;
     let response = match &request {
         Some(request) => decide(daemon, request, request.cost.unwrap_or(1)).await,
         None => Err(Status::invalid_argument("there is nothing to check: send `request`")),
@@ -75,7 +75,7 @@ impl<S: Stream<Item = StreamItem> + Unpin> ResponseStream<S> {
         }
         let Some(end) = &mut self.end else {
             // Before anything else: who always has something to ask would never be told.
-            if self.stopped.is_over() {
+            if self.stopped.is_stopping() {
                 return Some(Ok(self.close()));
             }
             return tokio::select! {

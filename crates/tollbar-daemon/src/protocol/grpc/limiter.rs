@@ -13,7 +13,7 @@ use super::request;
 use super::request::{CheckForm, non_empty};
 use super::response;
 use crate::daemon::{AnswerRef, Daemon};
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 
 /// Where a reservation does not say how long it lasts.
 const RESERVATION_TIME: Duration = Duration::from_mins(1);
@@ -23,13 +23,13 @@ const RESERVATION_TIME_MAX: Duration = Duration::from_hours(24);
 /// Answers by the daemon's engine.
 pub(super) struct Limiter {
     daemon: Arc<Daemon>,
-    stopped: Stopped,
+    stopped: ShutdownSignal,
 }
 
 type GrpcResult<T> = Result<Response<T>, Status>;
 
 impl Limiter {
-    pub(super) fn new(daemon: Arc<Daemon>, stopped: Stopped) -> Self {
+    pub(super) fn new(daemon: Arc<Daemon>, stopped: ShutdownSignal) -> Self {
         Self { daemon, stopped }
     }
 }

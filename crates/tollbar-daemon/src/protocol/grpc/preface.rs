@@ -10,14 +10,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 /// What every client of HTTP/2 says first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream whose preface was heard, and is told once more to whoever reads it.
+/// A stream whose preface was read, and is read once more from here.
 #[derive(Debug)]
 pub(super) struct PrefacedStream<S> {
     stream: S,
     replayed: usize,
 }
 
-/// Hears the preface. A connection that begins in another way is an error at its first wrong byte.
+/// Reads the preface. A connection that begins in another way is an error at its first wrong byte.
 pub(super) async fn read<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<PrefacedStream<S>> {
     let (mut received, mut count) = ([0; PREFACE.len()], 0);
     while count < PREFACE.len() {

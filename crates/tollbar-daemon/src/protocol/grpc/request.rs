@@ -1,4 +1,4 @@
-//! What is asked over gRPC, as the rules see it: in full, or by a rule and a subject alone. What is a
+//! A gRPC message as a request to the rules: in full, or by a rule and a subject alone. What is a
 //! guess is refused.
 
 use std::collections::BTreeMap;

@@ -12,7 +12,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, HealthService};
 use tonic_reflection::server::Builder as Reflection;
 
-use crate::shutdown::Stopped;
+use crate::shutdown::ShutdownSignal;
 
 /// The whole server is asked about by no name.
 const ANY_SERVICE: &str = "";
@@ -40,7 +40,7 @@ impl Services {
     }
 
     /// All of them, with health and reflection.
-    pub(super) fn into_routes(mut self, stopped: &Stopped) -> Routes {
+    pub(super) fn into_routes(mut self, stopped: &ShutdownSignal) -> Routes {
         let descriptions = self.descriptions.iter().chain([&tonic_health::pb::FILE_DESCRIPTOR_SET]);
         let reflection = || {
             descriptions.clone().fold(Reflection::configure(), |sum, it| {
@@ -66,7 +66,11 @@ impl Services {
 
 /// Says `SERVING` until the daemon stops: without its store it answers by the rules' failure policies,
 /// which is what it is for.
-async fn report(mut reporter: HealthReporter, mut names: Vec<&'static str>, mut stopped: Stopped) {
+async fn report(
+    mut reporter: HealthReporter,
+    mut names: Vec<&'static str>,
+    mut stopped: ShutdownSignal,
+) {
     names.push(ANY_SERVICE);
     for name in &names {
         reporter.set_service_status(*name, ServingStatus::Serving).await;

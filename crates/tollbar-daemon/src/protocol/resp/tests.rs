@@ -12,7 +12,7 @@ use tollbar::{ManualClock, MemoryStore, Timestamp};
 use tollbar_rules::{AsyncEngine, RuleFile};
 
 use super::*;
-use crate::shutdown::Stop;
+use crate::shutdown::ShutdownTrigger;
 use crate::store::counters::Counters;
 use crate::token::Tokens;
 
@@ -328,14 +328,14 @@ struct Line {
     client: DuplexStream,
     writes: Arc<AtomicU64>,
     served: JoinHandle<io::Result<()>>,
-    stop: Option<Stop>,
+    stop: Option<ShutdownTrigger>,
 }
 
 /// A connection that holds so many bytes on their way.
 fn line(bytes: usize, token: Option<&str>) -> Line {
     let (client, stream) = duplex(bytes);
     let writes = Arc::new(AtomicU64::new(0));
-    let (stop, stopped) = Stopped::new();
+    let (stop, stopped) = ShutdownSignal::new();
     let session = Session::new(shared(&clock(), token), 1);
     let served =
         tokio::spawn(converse(Counted { stream, writes: Arc::clone(&writes) }, session, stopped));
@@ -489,7 +489,7 @@ impl AsyncWrite for Endless {
 #[tokio::test]
 async fn when_the_daemon_stops_a_client_that_never_pauses_is_answered_and_ended() {
     let passed = Arc::new(Passed::default());
-    let (stop, stopped) = Stopped::new();
+    let (stop, stopped) = ShutdownSignal::new();
     let session = Session::new(shared(&clock(), None), 1);
     let served = tokio::spawn(converse(Endless(Arc::clone(&passed)), session, stopped));
     while passed.written.load(Ordering::Relaxed) == 0 {

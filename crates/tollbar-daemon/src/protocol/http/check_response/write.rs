@@ -5,9 +5,9 @@ use super::{CapacityName, CheckResponse, Decision, ReasonName};
 use crate::rfc3339::Rfc3339;
 
 /// JSON in the making.
-struct Out<'b>(&'b mut Vec<u8>);
+struct JsonWriter<'b>(&'b mut Vec<u8>);
 
-impl Out<'_> {
+impl JsonWriter<'_> {
     fn put(&mut self, text: &str) {
         self.0.extend_from_slice(text.as_bytes());
     }
@@ -60,7 +60,7 @@ impl Out<'_> {
 }
 
 pub(super) fn response(response: &CheckResponse<'_>, to: &mut Vec<u8>) {
-    let mut out = Out(to);
+    let mut out = JsonWriter(to);
     out.put("{\"allowed\":");
     out.boolean(response.allowed);
     out.put(",\"degraded\":");
@@ -117,7 +117,7 @@ pub(super) fn response(response: &CheckResponse<'_>, to: &mut Vec<u8>) {
     out.put("]}");
 }
 
-fn decision(it: &Decision<'_>, out: &mut Out<'_>) {
+fn decision(it: &Decision<'_>, out: &mut JsonWriter<'_>) {
     out.put("{\"rule\":");
     out.text(it.rule);
     out.put(",\"limitText\":");
