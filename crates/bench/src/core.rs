@@ -6,11 +6,11 @@
 
 mod flood;
 mod group;
-mod plan;
 mod rows;
 mod subject;
 mod targets;
 mod worker;
+mod workloads;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,17 +28,17 @@ const WORKER: &str = "worker";
 
 /// How often and how long.
 #[derive(Debug, Clone, Copy)]
-struct Effort {
+struct CoreSchedule {
     rounds: usize,
     duration_ms: u64,
 }
 
-const FULL: Effort = Effort { rounds: 7, duration_ms: 250 };
-const QUICK: Effort = Effort { rounds: 3, duration_ms: 60 };
+const FULL: CoreSchedule = CoreSchedule { rounds: 7, duration_ms: 250 };
+const QUICK: CoreSchedule = CoreSchedule { rounds: 3, duration_ms: 60 };
 
 /// What a run found.
 #[derive(Debug, Default)]
-struct Found {
+struct CoreResults {
     figures: Figures,
     /// By family and table: what the workers said of themselves, metric and value.
     facts: BTreeMap<(&'static str, &'static str), Vec<(String, f64)>>,
@@ -49,46 +49,46 @@ pub(crate) fn main(args: &[&str]) -> ExitCode {
         return worker::main(family, table);
     }
     match parse(Args::new(args)) {
-        Ok(Task::Measure { effort, only, json }) => measure(effort, only, json),
-        Ok(Task::Flood { options, json }) => flood::main(options, json),
+        Ok(Task::Measure { schedule, only, json }) => measure(schedule, only, json),
+        Ok(Task::Flood { flags, json }) => flood::main(flags, json),
         Err(reason) => args::refuse(&reason),
     }
 }
 
 #[derive(Debug)]
 enum Task<'a> {
-    Measure { effort: Effort, only: &'a str, json: Option<&'a Path> },
-    Flood { options: flood::Options, json: Option<&'a Path> },
+    Measure { schedule: CoreSchedule, only: &'a str, json: Option<&'a Path> },
+    Flood { flags: flood::FloodFlags, json: Option<&'a Path> },
 }
 
 fn parse(mut args: Args<'_>) -> Result<Task<'_>, String> {
     let json = args.value("--json")?.map(Path::new);
     let task = if args.flag("--flood") {
-        let options = flood::Options {
+        let flags = flood::FloodFlags {
             key_count: args.parsed("--keys")?.unwrap_or(50_000_000),
             cost: args.parsed("--cost")?.unwrap_or(1),
         };
-        Task::Flood { options, json }
+        Task::Flood { flags, json }
     } else {
-        let effort = if args.flag("--quick") { QUICK } else { FULL };
-        Task::Measure { effort, only: args.value("--only")?.unwrap_or_default(), json }
+        let schedule = if args.flag("--quick") { QUICK } else { FULL };
+        Task::Measure { schedule, only: args.value("--only")?.unwrap_or_default(), json }
     };
     args.finish()?;
     Ok(task)
 }
 
-fn measure(effort: Effort, only: &str, json: Option<&Path>) -> ExitCode {
+fn measure(schedule: CoreSchedule, only: &str, json: Option<&Path>) -> ExitCode {
     let started = Stopwatch::start();
     let thread_counts = thread_counts();
-    let mut found = Found::default();
-    for group in plan::GROUPS {
-        group::run(group, &thread_counts, effort, only, &mut found);
+    let mut results = CoreResults::default();
+    for group in workloads::GROUPS {
+        group::run(group, &thread_counts, schedule, only, &mut results);
     }
     let report = Report {
         benchmark: "core",
         machine: Machine::detect(),
-        rows: rows::all(&found, &thread_counts, only),
-        targets: targets::evaluate(&found, only.is_empty()),
+        rows: rows::all(&results, &thread_counts, only),
+        targets: targets::evaluate(&results, only.is_empty()),
     };
     print!("{}", rows::tables(&report));
     eprintln!("{:.0} s in all", started.elapsed().as_secs_f64());
@@ -122,15 +122,15 @@ mod tests {
     #[test]
     fn the_command_line_says_what_to_do() {
         let args = ["--quick", "--only", "hot", "--json", "x.json"];
-        let Ok(Task::Measure { effort, only, json }) = parse(Args::new(&args)) else {
+        let Ok(Task::Measure { schedule, only, json }) = parse(Args::new(&args)) else {
             panic!("a measurement was asked for");
         };
-        assert_eq!((effort.rounds, only, json), (QUICK.rounds, "hot", Some(Path::new("x.json"))));
+        assert_eq!((schedule.rounds, only, json), (QUICK.rounds, "hot", Some(Path::new("x.json"))));
 
-        let Ok(Task::Flood { options, .. }) = parse(Args::new(&["--flood", "--keys", "9"])) else {
+        let Ok(Task::Flood { flags, .. }) = parse(Args::new(&["--flood", "--keys", "9"])) else {
             panic!("a flood was asked for");
         };
-        assert_eq!((options.key_count, options.cost), (9, 1));
+        assert_eq!((flags.key_count, flags.cost), (9, 1));
         assert!(parse(Args::new(&["--keys", "9"])).is_err());
     }
 }

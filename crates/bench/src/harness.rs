@@ -6,13 +6,13 @@
 //! costs nothing, so the workers of a group can take turns.
 
 mod rounds;
-mod timed;
+mod timed_loop;
 mod worker;
 
 use serde::{Deserialize, Serialize};
 
 pub use rounds::{Contest, Figures, run_rounds};
-pub use timed::{CHUNK, Checks, Timed, time_checks};
+pub use timed_loop::{CHUNK, Checks, LoopTimes, time_checks};
 pub use worker::{Worker, serve};
 
 /// What a worker says once its table is filled.
@@ -24,7 +24,7 @@ pub struct Hello {
 
 /// One measurement asked of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub struct MeasureRequest {
     /// Which subject of the worker.
     pub subject: String,
     /// Which of its workloads.
@@ -38,7 +38,7 @@ pub struct Request {
 }
 
 /// A worker's answer: nanoseconds per check, or why there are none.
-pub type Answer = Result<f64, String>;
+pub type MeasureResult = Result<f64, String>;
 
 /// Why there is no worker, or no answer from one.
 #[derive(Debug, thiserror::Error)]

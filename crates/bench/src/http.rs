@@ -23,7 +23,7 @@ use axum::extract::ConnectInfo;
 use axum::http::Request as HttpRequest;
 use axum::routing::get;
 use tollbar_bench::harness::{
-    CHUNK, Checks, Contest, Figures, Request, WorkerError, run_rounds, time_checks,
+    CHUNK, Checks, Contest, Figures, MeasureRequest, WorkerError, run_rounds, time_checks,
 };
 use tollbar_bench::keys::{Order, sequence};
 use tollbar_bench::machine::Machine;
@@ -33,7 +33,7 @@ use tollbar_http::HeaderStyle;
 use tower_service::Service;
 
 use crate::args::{self, Args};
-use crate::frame;
+use crate::runner;
 
 /// Requests in a sequence.
 const ACCESSES: usize = 256 * CHUNK;
@@ -59,19 +59,19 @@ const SUBJECTS: &[&str] =
 
 const ADDED_NS_MAX: f64 = 1_000.0;
 
-struct Effort {
+struct HttpSchedule {
     rounds: usize,
     duration_ms: u64,
 }
 
-const FULL: Effort = Effort { rounds: 9, duration_ms: 400 };
-const QUICK: Effort = Effort { rounds: 5, duration_ms: 100 };
+const FULL: HttpSchedule = HttpSchedule { rounds: 9, duration_ms: 400 };
+const QUICK: HttpSchedule = HttpSchedule { rounds: 5, duration_ms: 100 };
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
     let mut args = Args::new(args);
     match args.parsed("--requests").and_then(|count| Ok((count, parse(args)?))) {
         Ok((Some(count), (_, _, only))) => run_for_a_profiler(only, count),
-        Ok((None, (effort, json, only))) => measure(&effort, json, only),
+        Ok((None, (schedule, json, only))) => measure(&schedule, json, only),
         Err(reason) => args::refuse(&reason),
     }
 }
@@ -89,14 +89,14 @@ fn run_for_a_profiler(subject: &str, count: usize) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-type Options<'a> = (Effort, Option<&'a Path>, &'a str);
+type HttpFlags<'a> = (HttpSchedule, Option<&'a Path>, &'a str);
 
-fn parse(mut args: Args<'_>) -> Result<Options<'_>, String> {
+fn parse(mut args: Args<'_>) -> Result<HttpFlags<'_>, String> {
     let json = args.value("--json")?.map(Path::new);
     let only = args.value("--only")?.unwrap_or_default();
-    let effort = if args.flag("--quick") { QUICK } else { FULL };
+    let schedule = if args.flag("--quick") { QUICK } else { FULL };
     args.finish()?;
-    Ok((effort, json, only))
+    Ok((schedule, json, only))
 }
 
 /// The service that all layers are in front of.
@@ -145,7 +145,7 @@ fn build(subject: &str) -> Option<Box<Checks>> {
     }
 }
 
-fn measure(effort: &Effort, json: Option<&Path>, only: &str) -> ExitCode {
+fn measure(schedule: &HttpSchedule, json: Option<&Path>, only: &str) -> ExitCode {
     let mut ready = Vec::new();
     let mut contests = Vec::new();
     for (workload, client_count) in WORKLOADS {
@@ -159,7 +159,7 @@ fn measure(effort: &Effort, json: Option<&Path>, only: &str) -> ExitCode {
         }
         contests.push((Contest { workload: (*workload).to_owned(), threads: 1, subjects }, keys));
     }
-    let run = |request: &Request| -> Result<f64, WorkerError> {
+    let run = |request: &MeasureRequest| -> Result<f64, WorkerError> {
         let (_, _, checks) = ready
             .iter()
             .find(|(subject, workload, _)| {
@@ -183,7 +183,7 @@ fn measure(effort: &Effort, json: Option<&Path>, only: &str) -> ExitCode {
         eprintln!("{} {}: absent: {error}", name.subject, name.workload);
     };
     let only_contests: Vec<Contest> = contests.iter().map(|(contest, _)| contest.clone()).collect();
-    let figures = run_rounds(&only_contests, effort.rounds, effort.duration_ms, run, failed);
+    let figures = run_rounds(&only_contests, schedule.rounds, schedule.duration_ms, run, failed);
     let report = Report {
         benchmark: "http",
         machine: Machine::detect(),
@@ -192,7 +192,7 @@ fn measure(effort: &Effort, json: Option<&Path>, only: &str) -> ExitCode {
     };
     let columns: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
     let head = "ns of processor time per request, the service included";
-    frame::print(&format!("{}\n", report.time_table(head, &columns)), &report, json)
+    runner::print(&format!("{}\n", report.time_table(head, &columns)), &report, json)
 }
 
 /// What a subject adds to the service by itself, round by round.

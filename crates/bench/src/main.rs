@@ -1,11 +1,20 @@
 //! `cargo run --release -p tollbar-bench -- NAME ..`: the benchmarks, one subcommand each.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `core` | checks in process, and the flood of keys |
+//! | `redis` | checks in Redis |
+//! | `rules` | requests against many rules |
+//! | `http` | the tower layer |
+//! | `server` | the daemon over its protocols, as a proxy, and under the admin API |
+//! | `args`, `runner` | flags; what all subcommands with two schedules share |
 
 mod args;
 mod core;
-mod frame;
 mod http;
 mod redis;
 mod rules;
+mod runner;
 mod server;
 
 use std::process::ExitCode;

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tollbar_bench::harness::{
-    CHUNK, Checks, Contest, Figures, Request, WorkerError, run_rounds, time_checks,
+    CHUNK, Checks, Contest, Figures, MeasureRequest, WorkerError, run_rounds, time_checks,
 };
 use tollbar_bench::keys::{Order, sequence};
 use tollbar_bench::machine::Machine;
@@ -20,7 +20,7 @@ use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
 
 use crate::args::{self, Args};
-use crate::frame;
+use crate::runner;
 
 /// Who asks.
 const SUBJECT_COUNT: u64 = 100_000;
@@ -30,7 +30,7 @@ const ACCESSES: usize = 1_024 * CHUNK;
 
 /// How many rules, and how many of them match a request.
 #[derive(Debug, Clone, Copy)]
-struct Workload {
+struct RuleWorkload {
     name: &'static str,
     rule_count: usize,
     matching: usize,
@@ -38,28 +38,28 @@ struct Workload {
     has_peer: bool,
 }
 
-const WORKLOADS: &[Workload] = &[
-    Workload { name: "rules_1_match_1", rule_count: 1, matching: 1, has_peer: true },
-    Workload { name: "rules_10_match_1", rule_count: 10, matching: 1, has_peer: true },
-    Workload { name: "rules_100_match_1", rule_count: 100, matching: 1, has_peer: true },
-    Workload { name: "rules_10_match_2", rule_count: 10, matching: 2, has_peer: false },
-    Workload { name: "rules_1k_match_2", rule_count: 1_000, matching: 2, has_peer: false },
-    Workload { name: "rules_10k_match_2", rule_count: 10_000, matching: 2, has_peer: false },
+const WORKLOADS: &[RuleWorkload] = &[
+    RuleWorkload { name: "rules_1_match_1", rule_count: 1, matching: 1, has_peer: true },
+    RuleWorkload { name: "rules_10_match_1", rule_count: 10, matching: 1, has_peer: true },
+    RuleWorkload { name: "rules_100_match_1", rule_count: 100, matching: 1, has_peer: true },
+    RuleWorkload { name: "rules_10_match_2", rule_count: 10, matching: 2, has_peer: false },
+    RuleWorkload { name: "rules_1k_match_2", rule_count: 1_000, matching: 2, has_peer: false },
+    RuleWorkload { name: "rules_10k_match_2", rule_count: 10_000, matching: 2, has_peer: false },
 ];
 
 const NS_PER_CHECK_MAX: f64 = 1_000.0;
 const GROWTH_MAX: f64 = 1.5;
 
-struct Effort {
+struct RulesSchedule {
     rounds: usize,
     duration_ms: u64,
 }
 
-const FULL: Effort = Effort { rounds: 7, duration_ms: 400 };
-const QUICK: Effort = Effort { rounds: 3, duration_ms: 100 };
+const FULL: RulesSchedule = RulesSchedule { rounds: 7, duration_ms: 400 };
+const QUICK: RulesSchedule = RulesSchedule { rounds: 3, duration_ms: 100 };
 
 /// A subject under a workload, ready to be measured.
-struct Ready {
+struct PreparedTrial {
     subject: &'static str,
     workload: &'static str,
     checks: Box<Checks>,
@@ -67,19 +67,19 @@ struct Ready {
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
     match parse(Args::new(args)) {
-        Ok((effort, json)) => measure(&effort, json),
+        Ok((schedule, json)) => measure(&schedule, json),
         Err(reason) => args::refuse(&reason),
     }
 }
 
-fn parse(mut args: Args<'_>) -> Result<(Effort, Option<&Path>), String> {
+fn parse(mut args: Args<'_>) -> Result<(RulesSchedule, Option<&Path>), String> {
     let json = args.value("--json")?.map(Path::new);
-    let effort = if args.flag("--quick") { QUICK } else { FULL };
+    let schedule = if args.flag("--quick") { QUICK } else { FULL };
     args.finish()?;
-    Ok((effort, json))
+    Ok((schedule, json))
 }
 
-fn measure(effort: &Effort, json: Option<&Path>) -> ExitCode {
+fn measure(schedule: &RulesSchedule, json: Option<&Path>) -> ExitCode {
     let keys = sequence(Order::Uniform, SUBJECT_COUNT, ACCESSES);
     let ready = ready();
     let contests: Vec<Contest> = WORKLOADS
@@ -90,7 +90,7 @@ fn measure(effort: &Effort, json: Option<&Path>) -> ExitCode {
             Contest { workload: workload.name.to_owned(), threads: 1, subjects }
         })
         .collect();
-    let run = |request: &Request| -> Result<f64, WorkerError> {
+    let run = |request: &MeasureRequest| -> Result<f64, WorkerError> {
         let it = ready
             .iter()
             .find(|it| it.subject == request.subject && it.workload == request.workload)
@@ -107,7 +107,7 @@ fn measure(effort: &Effort, json: Option<&Path>) -> ExitCode {
     let failed = |name: &TrialName, error: WorkerError| {
         eprintln!("{} {}: absent: {error}", name.subject, name.workload);
     };
-    let figures = run_rounds(&contests, effort.rounds, effort.duration_ms, run, failed);
+    let figures = run_rounds(&contests, schedule.rounds, schedule.duration_ms, run, failed);
     let report = Report {
         benchmark: "rules",
         machine: Machine::detect(),
@@ -116,17 +116,17 @@ fn measure(effort: &Effort, json: Option<&Path>) -> ExitCode {
     };
     let columns: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
     let head = "ns per check, building the request included";
-    frame::print(&format!("{}\n", report.time_table(head, &columns)), &report, json)
+    runner::print(&format!("{}\n", report.time_table(head, &columns)), &report, json)
 }
 
-fn ready() -> Vec<Ready> {
+fn ready() -> Vec<PreparedTrial> {
     let mut ready = Vec::new();
     for workload in WORKLOADS {
         let name = workload.name;
         let checks = tollbar::build(workload);
-        ready.push(Ready { subject: "tollbar", workload: name, checks });
+        ready.push(PreparedTrial { subject: "tollbar", workload: name, checks });
         if let (true, Some(checks)) = (workload.has_peer, limitador::build(workload)) {
-            ready.push(Ready { subject: "limitador", workload: name, checks });
+            ready.push(PreparedTrial { subject: "limitador", workload: name, checks });
         }
     }
     ready

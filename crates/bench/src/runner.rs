@@ -1,4 +1,4 @@
-//! The frame of a benchmark with two efforts: its flags, its tables, its file of figures.
+//! Runs a benchmark with a full and a quick schedule: its flags, its tables, its file of figures.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tollbar_bench::report::Report;
 
 use crate::args::{self, Args};
 
-/// Measures with the full effort, or with `--quick` the other, and prints what came of it; with
+/// Measures by the full schedule, or with `--quick` the other, and prints what came of it; with
 /// `--json FILE` it is written there as well.
 pub(crate) fn run<E, F: Display>(
     args: &[&str],
@@ -16,12 +16,12 @@ pub(crate) fn run<E, F: Display>(
     measure: impl FnOnce(E) -> Result<Report, F>,
 ) -> ExitCode {
     let mut args = Args::new(args);
-    let effort = if args.flag("--quick") { quick } else { full };
+    let schedule = if args.flag("--quick") { quick } else { full };
     let json = match args.value("--json").and_then(|json| args.finish().map(|()| json)) {
         Ok(json) => json.map(Path::new),
         Err(reason) => return args::refuse(&reason),
     };
-    match measure(effort) {
+    match measure(schedule) {
         Ok(report) => print("", &report, json),
         Err(error) => {
             eprintln!("no figures: {error}");

@@ -13,7 +13,7 @@ mod load;
 mod peers;
 mod process;
 pub(crate) mod proxy;
-mod wire;
+mod request_template;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,10 +24,10 @@ use tollbar_bench::machine::Machine;
 use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
 
-use crate::frame;
+use crate::runner;
 use load::{Keys, Load};
 use peers::Peer;
-use wire::Wire;
+use request_template::RequestTemplate;
 
 const PIPELINES: [usize; 3] = [1, 16, 64];
 const KEY_COUNT: u64 = 10_000;
@@ -56,22 +56,28 @@ redis.call('SET', KEYS[1], string.format('%.0f', next), 'PX', math.ceil((next - 
 return {1, next - now}";
 
 #[derive(Clone, Copy)]
-struct Effort {
+struct ServerSchedule {
     rounds: usize,
     duration: Duration,
     /// For ten million keys.
     many_keys: Duration,
 }
 
-const FULL: Effort =
-    Effort { rounds: 5, duration: Duration::from_millis(1_500), many_keys: Duration::from_mins(1) };
-const QUICK: Effort =
-    Effort { rounds: 2, duration: Duration::from_millis(500), many_keys: Duration::from_secs(30) };
+const FULL: ServerSchedule = ServerSchedule {
+    rounds: 5,
+    duration: Duration::from_millis(1_500),
+    many_keys: Duration::from_mins(1),
+};
+const QUICK: ServerSchedule = ServerSchedule {
+    rounds: 2,
+    duration: Duration::from_millis(500),
+    many_keys: Duration::from_secs(30),
+};
 
-/// One server over one wire.
-struct Subject {
+/// One server over one protocol.
+struct ServerSubject {
     name: &'static str,
-    wire: Wire,
+    template: RequestTemplate,
     port: u16,
     /// Which of the servers.
     peer: usize,
@@ -79,9 +85,9 @@ struct Subject {
 }
 
 /// What a server is called, how it starts, and what is measured of it.
-type Other = (&'static str, fn() -> io::Result<Peer>, fn(&Peer) -> Vec<Subject>);
+type PeerEntry = (&'static str, fn() -> io::Result<Peer>, fn(&Peer) -> Vec<ServerSubject>);
 
-const OTHERS: [Other; 4] = [
+const PEERS: [PeerEntry; 4] = [
     ("redis-server with redis-cell", start_redis, of_redis),
     ("throttlecrab-server", peers::throttlecrab, of_throttlecrab),
     ("nginx", peers::nginx, of_nginx),
@@ -89,7 +95,7 @@ const OTHERS: [Other; 4] = [
 ];
 
 /// Figures of all rounds, by who, at which depth, and what.
-type Found = BTreeMap<(&'static str, usize, &'static str), Vec<f64>>;
+type ServerResults = BTreeMap<(&'static str, usize, &'static str), Vec<f64>>;
 
 /// What ten million keys came to.
 #[derive(Debug, Default, Clone, Copy)]
@@ -102,86 +108,92 @@ struct ManyKeys {
 }
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
-    frame::run(args, [FULL, QUICK], measure)
+    runner::run(args, [FULL, QUICK], measure)
 }
 
-fn measure(effort: Effort) -> io::Result<Report> {
+fn measure(schedule: ServerSchedule) -> io::Result<Report> {
     // Ours must be there; whoever else is not is absent.
     let mut servers = vec![peers::tollbar(1_000_000)?];
     let mut subjects = ours(&servers[0]);
-    for (name, start, subjects_of) in OTHERS {
+    for (name, start, subjects_of) in PEERS {
         match start() {
             Ok(peer) => {
                 let at = servers.len();
                 let its_own = subjects_of(&peer);
-                subjects.extend(its_own.into_iter().map(|it| Subject { peer: at, ..it }));
+                subjects.extend(its_own.into_iter().map(|it| ServerSubject { peer: at, ..it }));
                 servers.push(peer);
             }
             Err(error) => eprintln!("{name} is absent: {error}"),
         }
     }
-    let envoy = envoy::Contest::start();
-    let mut found = Found::new();
-    for round in 0..effort.rounds {
+    let envoy = envoy::EnvoyContest::start();
+    let mut results = ServerResults::new();
+    for round in 0..schedule.rounds {
         eprintln!("round {round}");
         match &envoy {
-            Ok(contest) => contest.round(effort.duration, &mut found)?,
+            Ok(contest) => contest.round(schedule.duration, &mut results)?,
             Err(error) => eprintln!("Envoy's protocol: {error}"),
         }
         for subject in &subjects {
             for pipeline in subject.pipelines {
                 let server = &servers[subject.peer].server;
                 let before = server.cpu_s();
-                let asked = Load::connect(subject.port, &subject.wire).and_then(|mut load| {
-                    load.closed(*pipeline, Keys::Random(KEY_COUNT), effort.duration)
-                });
-                let asked = match asked {
-                    Ok(asked) => asked,
+                let load_result =
+                    Load::connect(subject.port, &subject.template).and_then(|mut load| {
+                        load.closed(*pipeline, Keys::Random(KEY_COUNT), schedule.duration)
+                    });
+                let load_result = match load_result {
+                    Ok(load_result) => load_result,
                     Err(error) => {
                         eprintln!("{}: {error}", subject.name);
                         continue;
                     }
                 };
                 let mut add = |metric, figure| {
-                    found.entry((subject.name, *pipeline, metric)).or_default().push(figure);
+                    results.entry((subject.name, *pipeline, metric)).or_default().push(figure);
                 };
-                add(RATE, asked.answers / asked.elapsed_s);
+                add(RATE, load_result.answers / load_result.elapsed_s);
                 if let (Some(before), Some(after)) = (before, server.cpu_s()) {
-                    add(CPU, (after - before) * 1e6 / asked.answers);
+                    add(CPU, (after - before) * 1e6 / load_result.answers);
                 }
             }
         }
     }
     drop((servers, envoy));
-    let many_keys = many_keys(effort).unwrap_or_else(|error| {
+    let many_keys = many_keys(schedule).unwrap_or_else(|error| {
         eprintln!("ten million keys: {error}");
         ManyKeys::default()
     });
     Ok(Report {
         benchmark: "server",
         machine: Machine::detect(),
-        rows: rows(&found, many_keys),
-        targets: targets(&found, many_keys),
+        rows: rows(&results, many_keys),
+        targets: targets(&results, many_keys),
     })
 }
 
-fn subject(name: &'static str, wire: Wire, port: u16, pipelines: &'static [usize]) -> Subject {
-    Subject { name, wire, port, peer: 0, pipelines }
+fn subject(
+    name: &'static str,
+    template: RequestTemplate,
+    port: u16,
+    pipelines: &'static [usize],
+) -> ServerSubject {
+    ServerSubject { name, template, port, peer: 0, pipelines }
 }
 
-fn throttle(command: &str, good: &'static str) -> Wire {
-    Wire::resp(&format!("{command} KEY 1000000 1000000 1"), good)
+fn throttle(command: &str, good: &'static str) -> RequestTemplate {
+    RequestTemplate::resp(&format!("{command} KEY 1000000 1000000 1"), good)
 }
 
-fn our_check() -> Wire {
-    Wire::post("/v1/check", r#"{"attributes":{"user":"KEY"}}"#)
+fn our_check() -> RequestTemplate {
+    RequestTemplate::post("/v1/check", r#"{"attributes":{"user":"KEY"}}"#)
 }
 
-fn ours(peer: &Peer) -> Vec<Subject> {
+fn ours(peer: &Peer) -> Vec<ServerSubject> {
     vec![
         subject(OURS, throttle("CL.THROTTLE", "*5\r\n:0"), peer.resp, &PIPELINES),
-        subject("tollbar, TB.CHECK", Wire::by_rules(), peer.resp, &PIPELINES),
-        subject("tollbar, PING", Wire::resp("PING", "+PONG"), peer.resp, &PIPELINES),
+        subject("tollbar, TB.CHECK", RequestTemplate::by_rules(), peer.resp, &PIPELINES),
+        subject("tollbar, PING", RequestTemplate::resp("PING", "+PONG"), peer.resp, &PIPELINES),
         subject(OUR_HTTP, our_check(), peer.http, &[1]),
     ]
 }
@@ -194,15 +206,16 @@ fn start_redis() -> io::Result<Peer> {
     peers::redis(module.ok().as_deref())
 }
 
-fn of_redis(peer: &Peer) -> Vec<Subject> {
+fn of_redis(peer: &Peer) -> Vec<ServerSubject> {
     let mut subjects = vec![
         subject(REDIS_CELL, throttle("CL.THROTTLE", "*5\r\n:0"), peer.resp, &PIPELINES),
-        subject("redis, PING", Wire::resp("PING", "+PONG"), peer.resp, &PIPELINES),
-        subject("redis, INCR", Wire::resp("INCR KEY", ":"), peer.resp, &PIPELINES),
+        subject("redis, PING", RequestTemplate::resp("PING", "+PONG"), peer.resp, &PIPELINES),
+        subject("redis, INCR", RequestTemplate::resp("INCR KEY", ":"), peer.resp, &PIPELINES),
     ];
     if let Some(sha) = load_script(peer.resp) {
-        let wire = Wire::resp(&format!("EVALSHA {sha} 1 KEY 1 1000000000"), "*2\r\n:1");
-        subjects.push(subject("redis, GCRA in Lua", wire, peer.resp, &PIPELINES));
+        let template =
+            RequestTemplate::resp(&format!("EVALSHA {sha} 1 KEY 1 1000000000"), "*2\r\n:1");
+        subjects.push(subject("redis, GCRA in Lua", template, peer.resp, &PIPELINES));
     }
     subjects
 }
@@ -214,56 +227,56 @@ fn load_script(port: u16) -> Option<String> {
     redis::cmd("SCRIPT").arg("LOAD").arg(GCRA).query(&mut connection).ok()
 }
 
-fn of_throttlecrab(peer: &Peer) -> Vec<Subject> {
+fn of_throttlecrab(peer: &Peer) -> Vec<ServerSubject> {
     let body = r#"{"key":"KEY","max_burst":1000000,"count_per_period":1000000,"period":1}"#;
     vec![
         subject("throttlecrab-server", throttle("THROTTLE", "*5\r\n:1"), peer.resp, &PIPELINES),
-        subject(THROTTLECRAB_HTTP, Wire::post("/throttle", body), peer.http, &[1]),
+        subject(THROTTLECRAB_HTTP, RequestTemplate::post("/throttle", body), peer.http, &[1]),
     ]
 }
 
-fn of_nginx(peer: &Peer) -> Vec<Subject> {
-    vec![subject(NGINX, Wire::get("/?key=KEY"), peer.http, &[1])]
+fn of_nginx(peer: &Peer) -> Vec<ServerSubject> {
+    vec![subject(NGINX, RequestTemplate::get("/?key=KEY"), peer.http, &[1])]
 }
 
-fn of_hyper(peer: &Peer) -> Vec<Subject> {
+fn of_hyper(peer: &Peer) -> Vec<ServerSubject> {
     vec![subject(HYPER, our_check(), peer.http, &[1])]
 }
 
 /// Ten million keys, each once as fast as it goes; then any of them, calmly.
-fn many_keys(effort: Effort) -> io::Result<ManyKeys> {
+fn many_keys(schedule: ServerSchedule) -> io::Result<ManyKeys> {
     eprintln!("ten million keys");
     let peer = peers::tollbar(MANY_KEYS)?;
     // A key owes for an hour, so that all ten million are there at once.
-    let wire = Wire::resp("CL.THROTTLE KEY 99 1 3600", "*5\r\n:0");
-    let mut load = Load::connect(peer.resp, &wire)?;
+    let template = RequestTemplate::resp("CL.THROTTLE KEY 99 1 3600", "*5\r\n:0");
+    let mut load = Load::connect(peer.resp, &template)?;
     let before = peer.server.cpu_s();
     let keys = Keys::EachOnce(MANY_KEYS);
-    let asked = load.closed(MANY_KEYS_PIPELINE, keys, effort.many_keys)?;
+    let load_result = load.closed(MANY_KEYS_PIPELINE, keys, schedule.many_keys)?;
     let cpu_s = peer.server.cpu_s().zip(before).map(|(after, before)| after - before);
-    if asked.answers < MANY_KEYS as f64 {
-        eprintln!("only {} of ten million keys were asked for in time", asked.answers);
+    if load_result.answers < MANY_KEYS as f64 {
+        eprintln!("only {} of ten million keys were asked for in time", load_result.answers);
     }
-    let mut latencies_us = load.open(CALM_PER_S, MANY_KEYS, effort.duration * 2)?;
+    let mut latencies_us = load.open(CALM_PER_S, MANY_KEYS, schedule.duration * 2)?;
     latencies_us.sort_by(f64::total_cmp);
     let percentile = |percent: usize| latencies_us.get(latencies_us.len() * percent / 100).copied();
     Ok(ManyKeys {
-        per_s: Some(asked.answers / asked.elapsed_s),
-        cpu_s_per_1m: cpu_s.map(|cpu_s| cpu_s * 1e6 / asked.answers),
+        per_s: Some(load_result.answers / load_result.elapsed_s),
+        cpu_s_per_1m: cpu_s.map(|cpu_s| cpu_s * 1e6 / load_result.answers),
         rss_mb: peer.server.rss_mb(),
         p50_us: percentile(50),
         p99_us: percentile(99),
     })
 }
 
-fn rows(found: &Found, many_keys: ManyKeys) -> Vec<Row> {
+fn rows(results: &ServerResults, many_keys: ManyKeys) -> Vec<Row> {
     let row = |(&(subject, depth, metric), figures): (&(&'static str, usize, _), &Vec<f64>)| {
         let trial = TrialName::new(subject, &format!("pipeline_{depth}"), 1);
         Row::new(&trial, metric, summarise(figures))
     };
-    let mut rows: Vec<Row> = found.iter().map(row).collect();
+    let mut rows: Vec<Row> = results.iter().map(row).collect();
     let peers = [REDIS_CELL, "throttlecrab-server", THROTTLECRAB_HTTP, NGINX];
-    for absent in peers.into_iter().filter(|it| !found.keys().any(|(name, ..)| name == it)) {
+    for absent in peers.into_iter().filter(|it| !results.keys().any(|(name, ..)| name == it)) {
         rows.push(Row::new(&TrialName::new(absent, "pipeline_1", 1), CPU, None));
     }
     let fill = TrialName::new(OURS, "ten_million_keys_pipeline_16", 1);
@@ -282,8 +295,8 @@ fn rows(found: &Found, many_keys: ManyKeys) -> Vec<Row> {
     rows
 }
 
-fn targets(found: &Found, many_keys: ManyKeys) -> Vec<Target> {
-    let cpu = |name: &'static str, depth| found.get(&(name, depth, CPU));
+fn targets(results: &ServerResults, many_keys: ManyKeys) -> Vec<Target> {
+    let cpu = |name: &'static str, depth| results.get(&(name, depth, CPU));
     let against = |ours, theirs, depth, target| {
         let value = cpu(ours, depth).zip(cpu(theirs, depth));
         let value = value.and_then(|(ours, theirs)| ratio(ours, theirs)).map(|it| it.value);
@@ -315,10 +328,10 @@ mod tests {
 
     #[test]
     fn targets_are_there_without_figures_and_missed() {
-        let missed = targets(&Found::new(), ManyKeys::default());
+        let missed = targets(&ServerResults::new(), ManyKeys::default());
         assert_eq!(missed.len(), 12);
         assert!(missed.iter().all(|target| !target.met && target.value.is_none()));
-        let rows = rows(&Found::new(), ManyKeys::default());
+        let rows = rows(&ServerResults::new(), ManyKeys::default());
         assert!(rows.iter().all(|row| row.value.is_none()));
     }
 }

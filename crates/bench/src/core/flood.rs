@@ -21,7 +21,7 @@ use super::save;
 
 /// What the flood is like.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Options {
+pub(crate) struct FloodFlags {
     pub(crate) key_count: u64,
     /// What each key of the flood pays.
     pub(crate) cost: u64,
@@ -50,15 +50,15 @@ const BUSY_EVERY: u64 = 500;
 /// Memory may grow to the cap and a twentieth.
 const GROWTH_MAX: f64 = 1.05;
 
-pub(crate) fn main(options: Options, json: Option<&Path>) -> ExitCode {
+pub(crate) fn main(flags: FloodFlags, json: Option<&Path>) -> ExitCode {
     let started = Stopwatch::start();
-    let ours = flood_store(options);
+    let ours = flood_store(flags);
     eprintln!("store: {:.1} s", started.elapsed().as_secs_f64());
     let started = Stopwatch::start();
-    let lru = flood_lru(options);
+    let lru = flood_lru(flags);
     eprintln!("lru: {:.1} s", started.elapsed().as_secs_f64());
 
-    let workload = format!("flood_{}_cost_{}", options.key_count, options.cost);
+    let workload = format!("flood_{}_cost_{}", flags.key_count, flags.cost);
     let report = Report {
         benchmark: "core",
         machine: Machine::detect(),
@@ -72,7 +72,7 @@ pub(crate) fn main(options: Options, json: Option<&Path>) -> ExitCode {
 
 /// What happened to the throttled keys.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Forgiven {
+struct ForgivenKeys {
     busy_keys: u64,
     silent_keys: u64,
     /// Requests that were denied and should not have been, throttled keys and flood together.
@@ -81,15 +81,15 @@ struct Forgiven {
 
 /// What happened to our store.
 #[derive(Debug)]
-struct Ours {
-    forgiven: Forgiven,
+struct StoreOutcome {
+    forgiven_keys: ForgivenKeys,
     resident_before: Option<u64>,
     resident_after: Option<u64>,
     store_bytes: u64,
     forced_evictions: u64,
 }
 
-fn flood_store(options: Options) -> Ours {
+fn flood_store(flags: FloodFlags) -> StoreOutcome {
     let clock = ManualClock::at(START);
     let policy = Policy::token_bucket(Rate::new(1, INTERVAL))
         .and_then(|policy| policy.with_burst(BURST))
@@ -97,7 +97,7 @@ fn flood_store(options: Options) -> Ours {
     let resident_before = resident_bytes();
     let store = MemoryStore::builder().max_keys(KEY_COUNT_MAX).clock(clock.clone()).build();
     let mut key = String::new();
-    let forgiven = flood(options, |request| {
+    let forgiven_keys = flood(flags, |request| {
         clock.set(Timestamp::from_micros(request.now_us));
         key.clear();
         // Writing to a string cannot fail.
@@ -107,8 +107,8 @@ fn flood_store(options: Options) -> Ours {
     });
     let resident_after = resident_bytes();
     let stats = store.stats();
-    Ours {
-        forgiven,
+    StoreOutcome {
+        forgiven_keys,
         resident_before,
         resident_after,
         store_bytes: stats.bytes as u64,
@@ -116,37 +116,37 @@ fn flood_store(options: Options) -> Ours {
     }
 }
 
-fn flood_lru(options: Options) -> Forgiven {
+fn flood_lru(flags: FloodFlags) -> ForgivenKeys {
     let capacity = NonZeroUsize::new(KEY_COUNT_MAX).expect("a million is not zero");
     let mut arrivals_us: LruCache<u64, u64> = LruCache::new(capacity);
-    flood(options, |request| take(arrivals_us.get_or_insert_mut(request.key, || 0), request))
+    flood(flags, |request| take(arrivals_us.get_or_insert_mut(request.key, || 0), request))
 }
 
 /// A request of the scenario.
 #[derive(Debug, Clone, Copy)]
-struct Request {
+struct FloodRequest {
     key: u64,
     now_us: u64,
     cost: u64,
 }
 
 /// Plays the scenario: `is_allowed` is the limiter under test.
-fn flood(options: Options, is_allowed: impl FnMut(Request) -> bool) -> Forgiven {
+fn flood(flags: FloodFlags, is_allowed: impl FnMut(FloodRequest) -> bool) -> ForgivenKeys {
     let mut judge = Judge::new(is_allowed);
     let mut now_us = START.as_micros();
     for key in 0..BUSY_COUNT + SILENT_COUNT {
-        judge.ask_throttled(Request { key, now_us, cost: BURST });
+        judge.ask_throttled(FloodRequest { key, now_us, cost: BURST });
     }
-    for turn in 0..options.key_count {
+    for turn in 0..flags.key_count {
         now_us += STEP_US;
-        judge.ask_new(Request { key: FLOOD_FIRST + turn, now_us, cost: options.cost });
+        judge.ask_new(FloodRequest { key: FLOOD_FIRST + turn, now_us, cost: flags.cost });
         if turn % BUSY_EVERY == 0 {
             let key = turn / BUSY_EVERY % BUSY_COUNT;
-            judge.ask_throttled(Request { key, now_us, cost: 1 });
+            judge.ask_throttled(FloodRequest { key, now_us, cost: 1 });
         }
     }
     for key in 0..BUSY_COUNT + SILENT_COUNT {
-        judge.ask_throttled(Request { key, now_us, cost: 1 });
+        judge.ask_throttled(FloodRequest { key, now_us, cost: 1 });
     }
     judge.verdict()
 }
@@ -160,7 +160,7 @@ struct Judge<L> {
     falsely_denied: u64,
 }
 
-impl<L: FnMut(Request) -> bool> Judge<L> {
+impl<L: FnMut(FloodRequest) -> bool> Judge<L> {
     fn new(is_allowed: L) -> Self {
         let key_count = (BUSY_COUNT + SILENT_COUNT) as usize;
         Self {
@@ -172,7 +172,7 @@ impl<L: FnMut(Request) -> bool> Judge<L> {
     }
 
     /// A request of one of the throttled keys.
-    fn ask_throttled(&mut self, request: Request) {
+    fn ask_throttled(&mut self, request: FloodRequest) {
         let key = request.key as usize;
         let due = take(&mut self.arrivals_us[key], request);
         let allowed = (self.is_allowed)(request);
@@ -181,14 +181,14 @@ impl<L: FnMut(Request) -> bool> Judge<L> {
     }
 
     /// The one request of a key that nobody has seen: the oracle would allow it.
-    fn ask_new(&mut self, request: Request) {
+    fn ask_new(&mut self, request: FloodRequest) {
         self.falsely_denied += u64::from(!(self.is_allowed)(request));
     }
 
-    fn verdict(&self) -> Forgiven {
+    fn verdict(&self) -> ForgivenKeys {
         let (busy, silent) = self.is_forgiven.split_at(BUSY_COUNT as usize);
-        let count = |keys: &[bool]| keys.iter().filter(|forgiven| **forgiven).count() as u64;
-        Forgiven {
+        let count = |keys: &[bool]| keys.iter().filter(|is_forgiven| **is_forgiven).count() as u64;
+        ForgivenKeys {
             busy_keys: count(busy),
             silent_keys: count(silent),
             falsely_denied: self.falsely_denied,
@@ -197,7 +197,7 @@ impl<L: FnMut(Request) -> bool> Judge<L> {
 }
 
 /// The bucket in three lines: `arrival_us` is when what is owed will be paid.
-fn take(arrival_us: &mut u64, request: Request) -> bool {
+fn take(arrival_us: &mut u64, request: FloodRequest) -> bool {
     let next_us = (*arrival_us).max(request.now_us) + request.cost * INTERVAL_US;
     let allowed = next_us - request.now_us <= BURST * INTERVAL_US;
     if allowed {
@@ -206,14 +206,14 @@ fn take(arrival_us: &mut u64, request: Request) -> bool {
     allowed
 }
 
-fn rows(workload: &str, ours: &Ours, lru: &Forgiven) -> Vec<Row> {
+fn rows(workload: &str, ours: &StoreOutcome, lru: &ForgivenKeys) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (subject, forgiven) in [("tollbar_store", &ours.forgiven), ("lru", lru)] {
+    for (subject, forgiven_keys) in [("tollbar_store", &ours.forgiven_keys), ("lru", lru)] {
         let name = TrialName::new(subject, workload, 1);
         let figures = [
-            ("busy_throttled_keys_forgiven", forgiven.busy_keys),
-            ("silent_throttled_keys_forgiven", forgiven.silent_keys),
-            ("requests_falsely_denied", forgiven.falsely_denied),
+            ("busy_throttled_keys_forgiven", forgiven_keys.busy_keys),
+            ("silent_throttled_keys_forgiven", forgiven_keys.silent_keys),
+            ("requests_falsely_denied", forgiven_keys.falsely_denied),
         ];
         rows.extend(figures.map(|(metric, count)| Row::once(&name, metric, count as f64)));
     }
@@ -231,7 +231,7 @@ fn rows(workload: &str, ours: &Ours, lru: &Forgiven) -> Vec<Row> {
     rows
 }
 
-fn targets(ours: &Ours) -> Vec<Target> {
+fn targets(ours: &StoreOutcome) -> Vec<Target> {
     let growth = ours
         .resident_before
         .zip(ours.resident_after)
@@ -247,7 +247,7 @@ fn targets(ours: &Ours) -> Vec<Target> {
         Target::new(
             "flood: busy throttled keys forgiven".to_owned(),
             "keys",
-            Some(ours.forgiven.busy_keys as f64),
+            Some(ours.forgiven_keys.busy_keys as f64),
             Bound::AtMost,
             0.0,
         ),
@@ -260,43 +260,43 @@ mod tests {
 
     use super::*;
 
-    const SMALL: Options = Options { key_count: 600_000, cost: 1 };
+    const SMALL: FloodFlags = FloodFlags { key_count: 600_000, cost: 1 };
 
     #[test]
     fn a_limiter_that_forgets_nothing_forgives_nobody() {
         let mut arrivals_us: HashMap<u64, u64> = HashMap::new();
-        let forgiven =
+        let forgiven_keys =
             flood(SMALL, |request| take(arrivals_us.entry(request.key).or_default(), request));
-        assert_eq!(forgiven, Forgiven::default());
+        assert_eq!(forgiven_keys, ForgivenKeys::default());
     }
 
     #[test]
     fn a_limiter_that_remembers_nothing_forgives_everybody() {
-        let forgiven = flood(SMALL, |request| take(&mut 0, request));
-        let expected = Forgiven { busy_keys: 1_000, silent_keys: 1_000, falsely_denied: 0 };
-        assert_eq!(forgiven, expected);
+        let forgiven_keys = flood(SMALL, |request| take(&mut 0, request));
+        let expected = ForgivenKeys { busy_keys: 1_000, silent_keys: 1_000, falsely_denied: 0 };
+        assert_eq!(forgiven_keys, expected);
     }
 
     #[test]
     fn an_lru_forgives_the_silent() {
         // Above its million keys and the two thousand.
-        let options = Options { key_count: 1_100_000, cost: 1 };
-        let expected = Forgiven { busy_keys: 0, silent_keys: 1_000, falsely_denied: 0 };
-        assert_eq!(flood_lru(options), expected);
+        let flags = FloodFlags { key_count: 1_100_000, cost: 1 };
+        let expected = ForgivenKeys { busy_keys: 0, silent_keys: 1_000, falsely_denied: 0 };
+        assert_eq!(flood_lru(flags), expected);
     }
 
     #[test]
     fn outgrown_memory_or_a_forgiven_busy_key_misses_its_target() {
-        let ours = Ours {
-            forgiven: Forgiven { busy_keys: 1, ..Forgiven::default() },
+        let ours = StoreOutcome {
+            forgiven_keys: ForgivenKeys { busy_keys: 1, ..ForgivenKeys::default() },
             resident_before: Some(1_000),
             resident_after: Some(2_060),
             store_bytes: 1_000,
             forced_evictions: 5,
         };
         assert!(targets(&ours).iter().all(|target| !target.met));
-        let ours = Ours {
-            forgiven: Forgiven { silent_keys: 9, ..Forgiven::default() },
+        let ours = StoreOutcome {
+            forgiven_keys: ForgivenKeys { silent_keys: 9, ..ForgivenKeys::default() },
             resident_after: Some(2_050),
             ..ours
         };

@@ -4,17 +4,17 @@ use std::error::Error;
 
 use tollbar_bench::harness::{Contest, Worker, run_rounds};
 
-use super::plan::{Family, Group, is_wanted};
-use super::{Effort, Found, WORKER};
+use super::workloads::{Family, Group, is_wanted};
+use super::{CoreResults, CoreSchedule, WORKER};
 
-/// Measures what `only` asks for of `group` and adds it to `found`. Whoever cannot be measured is
+/// Measures what `only` asks for of `group` and adds it to `results`. Whoever cannot be measured is
 /// told about on standard error and left out.
 pub(crate) fn run(
     group: &Group,
     thread_counts: &[usize],
-    effort: Effort,
+    schedule: CoreSchedule,
     only: &str,
-    found: &mut Found,
+    results: &mut CoreResults,
 ) {
     let wanted: Vec<&Family> = group
         .families
@@ -36,22 +36,22 @@ pub(crate) fn run(
     eprintln!("{}: filling {} tables", group.table.name, wanted.len());
     // As many at a time as there are cores: nothing is timed yet.
     for families in wanted.chunks(thread_counts.len()) {
-        fleet.start(families, group, found);
+        fleet.start(families, group, results);
     }
 
     let contests = contests(group, &fleet, thread_counts, only);
-    eprintln!("{}: measuring {} rounds", group.table.name, effort.rounds);
+    eprintln!("{}: measuring {} rounds", group.table.name, schedule.rounds);
     let figures = run_rounds(
         &contests,
-        effort.rounds,
-        effort.duration_ms,
+        schedule.rounds,
+        schedule.duration_ms,
         |request| fleet.worker_of(&request.subject).measure(request),
         |name, error| {
             let reason = chain(&error);
             eprintln!("{} {}: absent: {reason}", name.subject, name.workload);
         },
     );
-    found.figures.extend(figures);
+    results.figures.extend(figures);
 }
 
 /// The workers of a group.
@@ -62,7 +62,7 @@ struct Fleet {
 
 impl Fleet {
     /// Starts a worker for each of `families` and waits until their tables are filled.
-    fn start(&mut self, families: &[&'static Family], group: &Group, found: &mut Found) {
+    fn start(&mut self, families: &[&'static Family], group: &Group, results: &mut CoreResults) {
         let started: Vec<_> = families
             .iter()
             .filter(|family| {
@@ -80,7 +80,7 @@ impl Fleet {
             let ready = worker.and_then(|mut worker| Ok((worker.hello()?, worker)));
             match ready {
                 Ok((hello, worker)) => {
-                    found.facts.insert((family.name, group.table.name), hello.facts);
+                    results.facts.insert((family.name, group.table.name), hello.facts);
                     self.workers.push((family, worker));
                 }
                 Err(error) => eprintln!("{}: absent: {}", family.name, chain(&error)),
@@ -93,8 +93,8 @@ impl Fleet {
     }
 
     fn worker_of(&mut self, subject: &str) -> &mut Worker {
-        let found = self.workers.iter_mut().find(|(family, _)| family.subjects.contains(&subject));
-        &mut found.expect("only subjects of the fleet are in a contest").1
+        let worker = self.workers.iter_mut().find(|(family, _)| family.subjects.contains(&subject));
+        &mut worker.expect("only subjects of the fleet are in a contest").1
     }
 }
 

@@ -3,8 +3,8 @@
 use tollbar_bench::report::{Report, Row, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
 
-use super::Found;
-use super::plan::{GROUPS, is_wanted};
+use super::CoreResults;
+use super::workloads::{GROUPS, is_wanted};
 
 /// The columns of each table for people.
 const SECTIONS: &[(&str, &[&str])] = &[
@@ -31,15 +31,15 @@ pub(crate) fn tables(report: &Report) -> String {
 }
 
 /// Every row, in the order of the plan.
-pub(crate) fn all(found: &Found, thread_counts: &[usize], only: &str) -> Vec<Row> {
-    let mut rows = time_rows(found, thread_counts, only);
-    rows.extend(fact_rows(found));
-    rows.extend(ratio_rows(found));
+pub(crate) fn all(results: &CoreResults, thread_counts: &[usize], only: &str) -> Vec<Row> {
+    let mut rows = time_rows(results, thread_counts, only);
+    rows.extend(fact_rows(results));
+    rows.extend(ratio_rows(results));
     rows
 }
 
 /// A row for every trial that was asked for, absent ones included.
-fn time_rows(found: &Found, thread_counts: &[usize], only: &str) -> Vec<Row> {
+fn time_rows(results: &CoreResults, thread_counts: &[usize], only: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     for group in GROUPS {
         for subject in group.families.iter().flat_map(|family| family.subjects) {
@@ -49,7 +49,7 @@ fn time_rows(found: &Found, thread_counts: &[usize], only: &str) -> Vec<Row> {
                         continue;
                     }
                     let name = TrialName::new(subject, workload.name, threads);
-                    let summary = found.figures.get(&name).and_then(|rounds| summarise(rounds));
+                    let summary = results.figures.get(&name).and_then(|rounds| summarise(rounds));
                     rows.push(Row::new(&name, "ns_per_check", summary));
                 }
             }
@@ -59,11 +59,11 @@ fn time_rows(found: &Found, thread_counts: &[usize], only: &str) -> Vec<Row> {
 }
 
 /// What the workers said of themselves, under the first subject and workload of their table.
-fn fact_rows(found: &Found) -> Vec<Row> {
+fn fact_rows(results: &CoreResults) -> Vec<Row> {
     let mut rows = Vec::new();
     for group in GROUPS {
         for family in group.families {
-            let facts = found.facts.get(&(family.name, group.table.name));
+            let facts = results.facts.get(&(family.name, group.table.name));
             for (metric, value) in facts.into_iter().flatten() {
                 let name = TrialName::new(family.subjects[0], group.table.workloads[0].name, 1);
                 rows.push(Row::once(&name, metric, *value));
@@ -85,12 +85,12 @@ const COMPARISONS: &[(&str, &str, &str)] = &[
     ("tollbar_check_many_16", "floor_batched_256", "speedup_over_floor_batched_256"),
 ];
 
-fn ratio_rows(found: &Found) -> Vec<Row> {
+fn ratio_rows(results: &CoreResults) -> Vec<Row> {
     let mut rows = Vec::new();
     for (ours, theirs, metric) in COMPARISONS {
-        for (name, ours_ns) in found.figures.iter().filter(|(name, _)| name.subject == *ours) {
+        for (name, ours_ns) in results.figures.iter().filter(|(name, _)| name.subject == *ours) {
             let theirs = TrialName::new(theirs, &name.workload, name.threads);
-            if let Some(theirs_ns) = found.figures.get(&theirs) {
+            if let Some(theirs_ns) = results.figures.get(&theirs) {
                 rows.push(Row::new(name, metric, ratio(theirs_ns, ours_ns)));
             }
         }
@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn a_trial_without_figures_is_a_row_without_a_value() {
-        let mut found = Found::default();
-        found.figures.insert(TrialName::new("tollbar", "hot", 1), vec![30.0, 31.0, 29.0]);
-        let rows = all(&found, &[1], "/hot_1t");
+        let mut results = CoreResults::default();
+        results.figures.insert(TrialName::new("tollbar", "hot", 1), vec![30.0, 31.0, 29.0]);
+        let rows = all(&results, &[1], "/hot_1t");
         let tollbar = rows.iter().find(|row| row.subject == "tollbar").expect("it was measured");
         assert_eq!((tollbar.value, tollbar.rounds), (Some(30.0), 3));
         let peer = rows.iter().find(|row| row.subject == "throttlecrab").expect("it was asked for");
@@ -115,11 +115,11 @@ mod tests {
 
     #[test]
     fn the_comparison_with_state_information_is_told() {
-        let mut found = Found::default();
+        let mut results = CoreResults::default();
         let theirs = "governor_dashmap_state_information";
-        found.figures.insert(TrialName::new("tollbar", "hot", 2), vec![30.0]);
-        found.figures.insert(TrialName::new(theirs, "hot", 2), vec![75.0]);
-        let rows = all(&found, &[2], "");
+        results.figures.insert(TrialName::new("tollbar", "hot", 2), vec![30.0]);
+        results.figures.insert(TrialName::new(theirs, "hot", 2), vec![75.0]);
+        let rows = all(&results, &[2], "");
         let told = rows.iter().find(|row| row.metric.starts_with("speedup")).expect("it is told");
         assert_eq!((told.workload.as_str(), told.threads, told.value), ("hot", 2, Some(2.5)));
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use tollbar_bench::harness::Checks;
 
 /// A family with its table, before it is filled.
-pub(crate) struct Built {
+pub(crate) struct FamilyTable {
     pub(crate) trials: Vec<Trial>,
     /// Makes the table know the keys it is given.
     pub(crate) fill: Arc<Checks>,
@@ -38,17 +38,17 @@ pub(crate) struct Trial {
     /// The workload it is for; `None` for every workload of the table.
     pub(crate) workload: Option<&'static str>,
     pub(crate) checks: Arc<Checks>,
-    pub(crate) expects: Expects,
+    pub(crate) expected: Expectation,
 }
 
 /// How its checks must come out for the time to mean anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expects {
+pub(crate) enum Expectation {
     Allow,
     Deny,
 }
 
-impl Built {
+impl FamilyTable {
     /// One keyed subject that allows everything.
     pub(crate) fn keyed(
         subject: &'static str,
@@ -78,17 +78,17 @@ impl Trial {
         subject: &'static str,
         checks: impl Fn(&[String]) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Self { subject, workload: None, checks: Arc::new(checks), expects: Expects::Allow }
+        Self { subject, workload: None, checks: Arc::new(checks), expected: Expectation::Allow }
     }
 
     /// For one workload only.
     pub(crate) fn under(
         subject: &'static str,
         workload: &'static str,
-        expects: Expects,
+        expected: Expectation,
         checks: impl Fn(&[String]) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Self { subject, workload: Some(workload), checks: Arc::new(checks), expects }
+        Self { subject, workload: Some(workload), checks: Arc::new(checks), expected }
     }
 }
 
@@ -98,11 +98,11 @@ pub(crate) fn unkeyed<L: Send + Sync + 'static>(
     subject: &'static str,
     [allowing, denying]: [L; 2],
     check: impl Fn(&L) -> bool + Send + Sync + Copy + 'static,
-) -> Built {
+) -> FamilyTable {
     let checks = move |limiter: L| move |keys: &[String]| count(keys, |_| check(&limiter));
-    Built::separate(vec![
-        Trial::under(subject, "unkeyed_allow", Expects::Allow, checks(allowing)),
-        Trial::under(subject, "unkeyed_deny", Expects::Deny, checks(denying)),
+    FamilyTable::separate(vec![
+        Trial::under(subject, "unkeyed_allow", Expectation::Allow, checks(allowing)),
+        Trial::under(subject, "unkeyed_deny", Expectation::Deny, checks(denying)),
     ])
 }
 

@@ -5,19 +5,19 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tollbar_bench::harness::{Answer, Hello, Request, Timed, serve, time_checks};
+use tollbar_bench::harness::{Hello, LoopTimes, MeasureRequest, MeasureResult, serve, time_checks};
 use tollbar_bench::keys::{key, sequence};
 use tollbar_bench::machine::resident_bytes;
 
-use super::plan;
-use super::subject::{Built, Expects, Trial};
+use super::subject::{Expectation, FamilyTable, Trial};
+use super::workloads;
 
 /// Share of checks that may come out otherwise than the trial says: a window may end meanwhile.
 const UNEXPECTED_SHARE_MAX: f64 = 0.001;
 
 /// Builds and fills the table, then measures what it is asked to.
 pub(crate) fn main(family: &str, table: &str) -> ExitCode {
-    let Some((family, table)) = plan::find(family, table) else {
+    let Some((family, table)) = workloads::find(family, table) else {
         eprintln!("no worker for {family} on table {table}");
         return ExitCode::FAILURE;
     };
@@ -45,7 +45,7 @@ pub(crate) fn main(family: &str, table: &str) -> ExitCode {
         let grown = after.saturating_sub(before);
         facts.push(("bytes_per_key".to_owned(), grown as f64 / table.key_count as f64));
     }
-    let answer = |request: &Request| {
+    let answer = |request: &MeasureRequest| {
         let keys = sequences
             .get(request.workload.as_str())
             .ok_or_else(|| format!("no workload `{}` here", request.workload))?;
@@ -59,7 +59,7 @@ pub(crate) fn main(family: &str, table: &str) -> ExitCode {
 }
 
 /// Checks every key of the table once.
-fn fill(built: &Built, key_count: u64) {
+fn fill(built: &FamilyTable, key_count: u64) {
     const GROUP: u64 = 1_024;
     // Rewritten in place, so that the strings a subject keeps lie together in the heap.
     let mut keys: Vec<String> = (0..GROUP.min(key_count)).map(key).collect();
@@ -74,7 +74,7 @@ fn fill(built: &Built, key_count: u64) {
     }
 }
 
-fn measure(built: &Built, keys: &[String], request: &Request) -> Answer {
+fn measure(built: &FamilyTable, keys: &[String], request: &MeasureRequest) -> MeasureResult {
     let trial = built
         .trial(&request.subject, &request.workload)
         .ok_or_else(|| format!("no subject `{}` here", request.subject))?;
@@ -84,14 +84,17 @@ fn measure(built: &Built, keys: &[String], request: &Request) -> Answer {
 }
 
 /// A figure for allowed checks is worth nothing if they were denied, and the other way round.
-fn judge(trial: &Trial, timed: Timed) -> Answer {
-    let unexpected = match trial.expects {
-        Expects::Allow => timed.checks - timed.allowed,
-        Expects::Deny => timed.allowed,
+fn judge(trial: &Trial, timed: LoopTimes) -> MeasureResult {
+    let unexpected = match trial.expected {
+        Expectation::Allow => timed.checks - timed.allowed,
+        Expectation::Deny => timed.allowed,
     };
     if unexpected as f64 > timed.checks as f64 * UNEXPECTED_SHARE_MAX {
-        let Timed { checks, allowed, .. } = timed;
-        return Err(format!("{allowed} of {checks} were allowed where {:?} is due", trial.expects));
+        let LoopTimes { checks, allowed, .. } = timed;
+        return Err(format!(
+            "{allowed} of {checks} were allowed where {:?} is due",
+            trial.expected
+        ));
     }
     Ok(timed.ns_per_check)
 }
@@ -102,13 +105,13 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::core::plan::{GROUPS, Group};
+    use crate::core::workloads::{GROUPS, Group};
 
     #[test]
     fn filling_checks_every_key_once_in_order() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&seen);
-        let built = Built {
+        let built = FamilyTable {
             trials: Vec::new(),
             fill: Arc::new(move |keys| {
                 log.lock().expect("no panic").extend_from_slice(keys);
@@ -140,7 +143,7 @@ mod tests {
                     .flat_map(|subject| table.workloads.iter().map(move |w| (*subject, w)))
                 {
                     let keys = sequence(workload.order, table.key_count, 1_024);
-                    let request = Request {
+                    let request = MeasureRequest {
                         subject: subject.to_owned(),
                         workload: workload.name.to_owned(),
                         threads: 2,
@@ -156,17 +159,17 @@ mod tests {
 
     #[test]
     fn outcomes_other_than_expected_spoil_the_figure() {
-        let trial = |expects| Trial {
+        let trial = |expected| Trial {
             subject: "tollbar",
             workload: None,
             checks: Arc::new(|keys: &[String]| keys.len() as u64),
-            expects,
+            expected,
         };
         let timed =
-            Timed { ns_per_check: 5.0, cpu_ns_per_check: 5.0, checks: 10_000, allowed: 9_995 };
-        assert_eq!(judge(&trial(Expects::Allow), timed), Ok(5.0));
-        assert!(judge(&trial(Expects::Deny), timed).is_err());
-        let timed = Timed { allowed: 9_000, ..timed };
-        assert!(judge(&trial(Expects::Allow), timed).is_err());
+            LoopTimes { ns_per_check: 5.0, cpu_ns_per_check: 5.0, checks: 10_000, allowed: 9_995 };
+        assert_eq!(judge(&trial(Expectation::Allow), timed), Ok(5.0));
+        assert!(judge(&trial(Expectation::Deny), timed).is_err());
+        let timed = LoopTimes { allowed: 9_000, ..timed };
+        assert!(judge(&trial(Expectation::Allow), timed).is_err());
     }
 }

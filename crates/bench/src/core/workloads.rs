@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollbar_bench::keys::Order;
 
-use super::subject::{self, Built};
+use super::subject::{self, FamilyTable};
 
 /// A table that subjects fill before anything is timed.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct Family {
     /// The first is the one that a figure of the whole table (its memory) goes to.
     pub(crate) subjects: &'static [&'static str],
     /// `None` where the peer is switched off.
-    pub(crate) build: Option<fn(&Table) -> Built>,
+    pub(crate) build: Option<fn(&Table) -> FamilyTable>,
 }
 
 /// Families that are compared on one table.
@@ -189,9 +189,9 @@ static FLOOR: Family = Family {
 macro_rules! peer {
     ($feature:literal, $build:expr) => {{
         #[cfg(feature = $feature)]
-        let build: Option<fn(&Table) -> Built> = Some($build);
+        let build: Option<fn(&Table) -> FamilyTable> = Some($build);
         #[cfg(not(feature = $feature))]
-        let build: Option<fn(&Table) -> Built> = None;
+        let build: Option<fn(&Table) -> FamilyTable> = None;
         build
     }};
 }

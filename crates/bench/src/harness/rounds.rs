@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Request, WorkerError};
+use super::{MeasureRequest, WorkerError};
 use crate::report::TrialName;
 
 /// Subjects that are compared: one workload, one number of threads.
@@ -26,7 +26,7 @@ pub fn run_rounds(
     contests: &[Contest],
     rounds: usize,
     duration_ms: u64,
-    mut measure: impl FnMut(&Request) -> Result<f64, WorkerError>,
+    mut measure: impl FnMut(&MeasureRequest) -> Result<f64, WorkerError>,
     mut failed: impl FnMut(&TrialName, WorkerError),
 ) -> Figures {
     let mut figures = Figures::new();
@@ -41,7 +41,7 @@ pub fn run_rounds(
                 if failures.contains(&name) {
                     continue;
                 }
-                let request = Request {
+                let request = MeasureRequest {
                     subject: subject.clone(),
                     workload: contest.workload.clone(),
                     threads: contest.threads,

@@ -15,7 +15,7 @@ pub const CHUNK: usize = 1_024;
 
 /// What a timed loop found.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Timed {
+pub struct LoopTimes {
     /// Per thread: with two threads at 100 ns each, 20 million checks pass in a second.
     pub ns_per_check: f64,
     /// The same of processor time.
@@ -40,11 +40,11 @@ pub fn time_checks(
     threads: usize,
     round: usize,
     duration: Duration,
-) -> Timed {
+) -> LoopTimes {
     assert!(!keys.is_empty() && keys.len().is_multiple_of(CHUNK), "{} keys", keys.len());
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let barrier = Barrier::new(threads);
-    let totals: Vec<Timed> = std::thread::scope(|scope| {
+    let totals: Vec<LoopTimes> = std::thread::scope(|scope| {
         let spawned: Vec<_> = (0..threads)
             .map(|thread| {
                 // From the last core down: the first serves most interrupts.
@@ -64,8 +64,8 @@ pub fn time_checks(
             .collect();
         spawned.into_iter().map(|thread| thread.join().expect("a check panicked")).collect()
     });
-    let mean = |of: fn(&Timed) -> f64| totals.iter().map(of).sum::<f64>() / threads as f64;
-    Timed {
+    let mean = |of: fn(&LoopTimes) -> f64| totals.iter().map(of).sum::<f64>() / threads as f64;
+    LoopTimes {
         ns_per_check: mean(|it| it.ns_per_check),
         cpu_ns_per_check: mean(|it| it.cpu_ns_per_check),
         checks: totals.iter().map(|timed| timed.checks).sum(),
@@ -74,7 +74,7 @@ pub fn time_checks(
 }
 
 /// Takes from `chunks`, each a number of allowed checks, until `duration` has passed.
-fn time_chunks(chunks: &mut impl Iterator<Item = u64>, duration: Duration) -> Timed {
+fn time_chunks(chunks: &mut impl Iterator<Item = u64>, duration: Duration) -> LoopTimes {
     let (stopwatch, before) = (Stopwatch::start(), thread_time());
     let (mut count, mut allowed) = (0_u64, 0_u64);
     loop {
@@ -84,7 +84,7 @@ fn time_chunks(chunks: &mut impl Iterator<Item = u64>, duration: Duration) -> Ti
         if elapsed >= duration {
             let checks = count * CHUNK as u64;
             let ns_per_check = |time: Duration| time.as_nanos() as f64 / checks as f64;
-            return Timed {
+            return LoopTimes {
                 ns_per_check: ns_per_check(elapsed),
                 cpu_ns_per_check: ns_per_check(thread_time().saturating_sub(before)),
                 checks,

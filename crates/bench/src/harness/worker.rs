@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Answer, Hello, Request, WorkerError};
+use super::{Hello, MeasureRequest, MeasureResult, WorkerError};
 
 /// The side that asks. The process ends when this is dropped.
 #[derive(Debug)]
@@ -42,12 +42,12 @@ impl Worker {
     }
 
     /// Has one measurement made; nanoseconds per check.
-    pub fn measure(&mut self, request: &Request) -> Result<f64, WorkerError> {
+    pub fn measure(&mut self, request: &MeasureRequest) -> Result<f64, WorkerError> {
         send(&mut self.requests, request).map_err(|source| WorkerError::Ended {
             worker: self.name.clone(),
             source: Some(source),
         })?;
-        let answer: Answer = self.receive()?;
+        let answer: MeasureResult = self.receive()?;
         answer.map_err(|reason| WorkerError::Refused { worker: self.name.clone(), reason })
     }
 
@@ -72,7 +72,10 @@ impl Drop for Worker {
 }
 
 /// The side that answers: says `hello`, then answers each request until there are no more.
-pub fn serve(hello: &Hello, mut measure: impl FnMut(&Request) -> Answer) -> io::Result<()> {
+pub fn serve(
+    hello: &Hello,
+    mut measure: impl FnMut(&MeasureRequest) -> MeasureResult,
+) -> io::Result<()> {
     let mut answers = io::stdout().lock();
     send(&mut answers, hello)?;
     for line in io::stdin().lock().lines() {

@@ -26,38 +26,38 @@ static HEADERS: [(HeaderName, HeaderValue); 5] = [
 ];
 
 pub(super) fn app() -> Router {
-    super::app().layer(tower_layer::layer_fn(Stamping))
+    super::app().layer(tower_layer::layer_fn(StampService))
 }
 
 #[derive(Clone)]
-struct Stamping<S>(S);
+struct StampService<S>(S);
 
 pin_project! {
     /// A response that is stamped when it is there.
-    struct Stamped<F> {
+    struct StampFuture<F> {
         #[pin]
         future: F,
     }
 }
 
-impl<S, Q, R> Service<Request<Q>> for Stamping<S>
+impl<S, Q, R> Service<Request<Q>> for StampService<S>
 where
     S: Service<Request<Q>, Response = Response<R>>,
 {
     type Response = Response<R>;
     type Error = S::Error;
-    type Future = Stamped<S::Future>;
+    type Future = StampFuture<S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.0.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        Stamped { future: self.0.call(request) }
+        StampFuture { future: self.0.call(request) }
     }
 }
 
-impl<F, R, E> Future for Stamped<F>
+impl<F, R, E> Future for StampFuture<F>
 where
     F: Future<Output = Result<Response<R>, E>>,
 {

@@ -16,7 +16,7 @@ use tollbar_redis::RedisStore;
 const KEY_COUNT: u64 = 10_000;
 
 /// What they found.
-pub(super) struct Asked {
+pub(super) struct CallerResults {
     pub(super) decisions_per_s: f64,
     pub(super) decisions: f64,
     pub(super) p50_us: f64,
@@ -55,7 +55,7 @@ pub(super) async fn closed_loop(
     policies: Rc<[Policy]>,
     callers: u64,
     duration: Duration,
-) -> Option<Asked> {
+) -> Option<CallerResults> {
     let latencies_us = Rc::new(RefCell::new(Vec::<f64>::new()));
     let failures = Rc::new(Cell::new(0_u64));
     let watch = Stopwatch::start();
@@ -66,11 +66,11 @@ pub(super) async fn closed_loop(
         tasks.spawn_local(async move {
             let mut number = caller << 32;
             while watch.elapsed() < duration {
-                let asked = Stopwatch::start();
+                let caller_results = Stopwatch::start();
                 if !check(&store, &policies, &key(number)).await {
                     failures.set(failures.get() + 1);
                 }
-                latencies_us.borrow_mut().push(asked.elapsed().as_secs_f64() * 1e6);
+                latencies_us.borrow_mut().push(caller_results.elapsed().as_secs_f64() * 1e6);
                 number += 1;
             }
         });
@@ -89,7 +89,7 @@ pub(super) async fn open_loop<A: Future<Output = bool> + 'static>(
     ask: impl Fn(String) -> A,
     per_s: f64,
     duration: Duration,
-) -> Option<Asked> {
+) -> Option<CallerResults> {
     let latencies_us = Rc::new(RefCell::new(Vec::<f64>::new()));
     let failures = Rc::new(Cell::new(0_u64));
     let watch = Stopwatch::start();
@@ -157,7 +157,7 @@ impl Drop for Ticks {
     }
 }
 
-fn summed_up(latencies_us: &mut [f64], elapsed: Duration, failures: u64) -> Option<Asked> {
+fn summed_up(latencies_us: &mut [f64], elapsed: Duration, failures: u64) -> Option<CallerResults> {
     if failures > 0 {
         eprintln!("{failures} of {} checks were not allowed", latencies_us.len());
         return None;
@@ -166,5 +166,5 @@ fn summed_up(latencies_us: &mut [f64], elapsed: Duration, failures: u64) -> Opti
     let at = |percent: usize| latencies_us.get(latencies_us.len() * percent / 100).copied();
     let decisions = latencies_us.len() as f64;
     let decisions_per_s = decisions / elapsed.as_secs_f64();
-    Some(Asked { decisions_per_s, decisions, p50_us: at(50)?, p99_us: at(99)? })
+    Some(CallerResults { decisions_per_s, decisions, p50_us: at(50)?, p99_us: at(99)? })
 }

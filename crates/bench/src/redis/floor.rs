@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use redis::aio::MultiplexedConnection;
 
-use super::server::Server;
+use super::server::RedisServer;
 
 /// The least that a limiter can do in Lua: one number for each key, one policy, two numbers answered.
 pub(super) const GCRA: &str = "\
@@ -25,12 +25,12 @@ const BURST_US: &str = "1000000000000";
 
 /// A command for redis-benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Floor {
+pub(super) enum FloorCommand {
     Gcra,
     Incr,
 }
 
-impl Floor {
+impl FloorCommand {
     pub(super) const ALL: [Self; 2] = [Self::Gcra, Self::Incr];
 
     pub(super) fn name(self) -> &'static str {
@@ -41,7 +41,7 @@ impl Floor {
     }
 
     /// Calls a second, `depth` of them under way at once over one connection.
-    pub(super) fn run(self, server: &mut Server, depth: usize, calls: usize) -> Option<f64> {
+    pub(super) fn run(self, server: &mut RedisServer, depth: usize, calls: usize) -> Option<f64> {
         let mut command = Command::new("redis-benchmark");
         command.args(["-p", &server.port().to_string(), "-c", "1", "--csv", "-r", "10000"]);
         command.args(["-P", &depth.to_string(), "-n", &calls.to_string()]);

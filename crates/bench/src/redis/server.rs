@@ -11,12 +11,12 @@ use tollbar_testkit::redis::process::RedisProcess;
 const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
 
-pub(super) struct Server {
+pub(super) struct RedisServer {
     process: RedisProcess,
     client: Connection,
 }
 
-impl Server {
+impl RedisServer {
     pub(super) fn start() -> Result<Self, redis::RedisError> {
         // A program starts on the core of the thread that starts it.
         pin(SERVER_CORE);

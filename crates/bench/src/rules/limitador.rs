@@ -2,11 +2,11 @@
 
 use tollbar_bench::harness::Checks;
 
-use super::Workload;
+use super::RuleWorkload;
 
 #[cfg(feature = "limitador")]
 #[expect(clippy::unnecessary_wraps, reason = "there is none where the peer is switched off")]
-pub(super) fn build(workload: &Workload) -> Option<Box<Checks>> {
+pub(super) fn build(workload: &RuleWorkload) -> Option<Box<Checks>> {
     use std::collections::HashMap;
 
     use limitador::RateLimiter;
@@ -46,6 +46,6 @@ pub(super) fn build(workload: &Workload) -> Option<Box<Checks>> {
 }
 
 #[cfg(not(feature = "limitador"))]
-pub(super) fn build(_: &Workload) -> Option<Box<Checks>> {
+pub(super) fn build(_: &RuleWorkload) -> Option<Box<Checks>> {
     None
 }

@@ -3,12 +3,12 @@
 use tollbar_bench::harness::Checks;
 use tollbar_rules::{Engine, Request, RuleFile};
 
-use super::{Workload, resource_of, write_path};
+use super::{RuleWorkload, resource_of, write_path};
 
 const TENANTS: [&str; 10] = ["t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8", "t9"];
 
-pub(super) fn build(workload: &Workload) -> Box<Checks> {
-    let Workload { rule_count, matching, .. } = *workload;
+pub(super) fn build(workload: &RuleWorkload) -> Box<Checks> {
+    let RuleWorkload { rule_count, matching, .. } = *workload;
     let routes = rule_count + 1 - matching;
     let mut text = "rules:\n".to_owned();
     if matching > 1 {

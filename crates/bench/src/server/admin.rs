@@ -21,9 +21,9 @@ use self::client::Client;
 use self::database::Database;
 use super::load::Load;
 use super::peers;
-use super::process::{Server, free_port};
-use super::wire::Wire;
-use crate::frame;
+use super::process::{ServerProcess, free_port};
+use super::request_template::RequestTemplate;
+use crate::runner;
 
 const MANY_RULES: u64 = 10_000;
 const SOME_RULES: u64 = 1_000;
@@ -44,20 +44,20 @@ const PAGE: &str = "page_ms";
 const PAGE_MAX: &str = "slowest_page_ms";
 
 /// Rounds, and how long each measurement is.
-type Effort = (usize, Duration);
-const FULL: Effort = (15, Duration::from_secs(3));
-const QUICK: Effort = (5, Duration::from_secs(2));
+type AdminSchedule = (usize, Duration);
+const FULL: AdminSchedule = (15, Duration::from_secs(3));
+const QUICK: AdminSchedule = (5, Duration::from_secs(2));
 
 /// Figures by how many rows there are, and what.
-type Found = BTreeMap<(u64, &'static str), Vec<f64>>;
+type AdminResults = BTreeMap<(u64, &'static str), Vec<f64>>;
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
-    frame::run(args, [FULL, QUICK], |effort| measure(effort).map(|found| report(&found)))
+    runner::run(args, [FULL, QUICK], |schedule| measure(schedule).map(|results| report(&results)))
 }
 
 /// A daemon over a database.
 struct Daemon {
-    _server: Server,
+    _server: ServerProcess,
     resp: u16,
     admin: Client,
 }
@@ -70,7 +70,7 @@ impl Daemon {
         command.arg("--rules").arg(database.rules_file());
         command.args(["--resp", &format!("127.0.0.1:{resp}"), "--listen", "off", "--grpc", "off"]);
         command.args(["--admin", &format!("127.0.0.1:{admin}")]);
-        let server = Server::start_unpinned(&mut command, resp)?;
+        let server = ServerProcess::start_unpinned(&mut command, resp)?;
         // It listens there last.
         let watch = Stopwatch::start();
         let admin = loop {
@@ -94,8 +94,8 @@ impl Daemon {
     }
 }
 
-fn measure((rounds, duration): Effort) -> io::Result<Found> {
-    let mut found = Found::new();
+fn measure((rounds, duration): AdminSchedule) -> io::Result<AdminResults> {
+    let mut results = AdminResults::new();
     for rules in [SOME_RULES, MANY_RULES] {
         eprintln!("{rules} rules");
         let database = Database::with_rules(rules)?;
@@ -103,7 +103,7 @@ fn measure((rounds, duration): Effort) -> io::Result<Found> {
             let watch = Stopwatch::start();
             Daemon::start(&database)?.enforces(rules)?;
             let load_ms = watch.elapsed().as_secs_f64() * 1e3;
-            found.entry((rules, LOAD)).or_default().push(load_ms);
+            results.entry((rules, LOAD)).or_default().push(load_ms);
         }
         let mut daemon = Daemon::start(&database)?;
         daemon.enforces(rules)?;
@@ -113,9 +113,9 @@ fn measure((rounds, duration): Effort) -> io::Result<Found> {
             for is_changing in [round % 2 == 0, round % 2 == 1] {
                 let watched = watch_checks(&mut daemon, &database, is_changing, duration)?;
                 let metric = if is_changing { CHANGING } else { QUIET };
-                found.entry((rules, metric)).or_default().push(watched.p99_us);
+                results.entry((rules, metric)).or_default().push(watched.p99_us);
                 if is_changing {
-                    found.entry((rules, CHANGE)).or_default().extend(watched.changes_ms);
+                    results.entry((rules, CHANGE)).or_default().extend(watched.changes_ms);
                 }
             }
         }
@@ -126,15 +126,15 @@ fn measure((rounds, duration): Effort) -> io::Result<Found> {
     for rows in [100, 1_000] {
         let pages_ms = pages_ms(&mut daemon.admin, rows)?;
         if let Some(summary) = summarise(&pages_ms) {
-            found.entry((rows, PAGE)).or_default().push(summary.value);
-            found.entry((rows, PAGE_MAX)).or_default().push(summary.high);
+            results.entry((rows, PAGE)).or_default().push(summary.value);
+            results.entry((rows, PAGE_MAX)).or_default().push(summary.high);
         }
     }
-    Ok(found)
+    Ok(results)
 }
 
 /// What was seen while requests were checked.
-struct Watched {
+struct CheckLatencies {
     /// How long all but one of a hundred answers took at most.
     p99_us: f64,
     /// How long each change took to be answered for.
@@ -146,8 +146,8 @@ fn watch_checks(
     database: &Database,
     is_changing: bool,
     duration: Duration,
-) -> io::Result<Watched> {
-    let wire = Wire::by_rules();
+) -> io::Result<CheckLatencies> {
+    let template = RequestTemplate::by_rules();
     let is_over = AtomicBool::new(false);
     let Daemon { resp, admin, .. } = daemon;
     let (mut latencies_us, changes_ms) = std::thread::scope(|scope| {
@@ -165,23 +165,23 @@ fn watch_checks(
             }
             Ok::<_, io::Error>(changes_ms)
         });
-        let asked = Load::connect(*resp, &wire)
+        let load_result = Load::connect(*resp, &template)
             .and_then(Load::resting)
             .and_then(|mut load| load.open(CALM_PER_S, KEY_COUNT, duration));
         is_over.store(true, Ordering::Relaxed);
         let changes_ms =
             changes.join().map_err(|_| io::Error::other("the changes have ended"))??;
-        let asked = asked?;
+        let load_result = load_result?;
         let changes = changes_ms.len();
         if is_changing && (changes as u64) < duration.as_secs() {
             return Err(io::Error::other(format!("only {changes} changes were made")));
         }
-        Ok((asked, changes_ms))
+        Ok((load_result, changes_ms))
     })?;
     latencies_us.sort_by(f64::total_cmp);
     let p99_us = latencies_us.get(latencies_us.len() * 99 / 100).copied();
     let p99_us = p99_us.ok_or_else(|| io::Error::other("nothing was answered"))?;
-    Ok(Watched { p99_us, changes_ms })
+    Ok(CheckLatencies { p99_us, changes_ms })
 }
 
 /// How long each page took, from the first to the last.
@@ -205,7 +205,7 @@ fn pages_ms(admin: &mut Client, rows: u64) -> io::Result<Vec<f64>> {
     Ok(pages_ms)
 }
 
-fn report(found: &Found) -> Report {
+fn report(results: &AdminResults) -> Report {
     let name = |count: u64, metric: &str| match metric {
         PAGE | PAGE_MAX => format!("{EXEMPTIONS}_exemptions_pages_of_{count}"),
         _ => format!("{count}_rules"),
@@ -214,10 +214,11 @@ fn report(found: &Found) -> Report {
         let trial = TrialName::new("tollbar", &name(count, metric), 1);
         Row::new(&trial, metric, summarise(figures))
     };
-    let median =
-        |count, metric| found.get(&(count, metric)).and_then(|it| summarise(it)).map(|it| it.value);
+    let median = |count, metric| {
+        results.get(&(count, metric)).and_then(|it| summarise(it)).map(|it| it.value)
+    };
     let against_quiet = |rules| {
-        let both = found.get(&(rules, CHANGING)).zip(found.get(&(rules, QUIET)));
+        let both = results.get(&(rules, CHANGING)).zip(results.get(&(rules, QUIET)));
         let value = both.and_then(|(changing, quiet)| ratio(changing, quiet)).map(|it| it.value);
         let name = format!("p99 of checks with a change a second : without, {rules} rules");
         Target::new(name, "ratio", value, Bound::AtMost, 1.2)
@@ -227,7 +228,7 @@ fn report(found: &Found) -> Report {
     Report {
         benchmark: "admin",
         machine: Machine::detect(),
-        rows: found.iter().map(row).collect(),
+        rows: results.iter().map(row).collect(),
         targets: vec![
             Target::new(
                 format!("{MANY_RULES} rules, from start to enforced"),
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn targets_are_there_without_figures_and_missed() {
-        let report = report(&Found::new());
+        let report = report(&AdminResults::new());
         assert_eq!(report.targets.len(), 4);
         assert!(report.targets.iter().all(|target| !target.met && target.value.is_none()));
     }

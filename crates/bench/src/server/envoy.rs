@@ -22,8 +22,8 @@ use tonic::{Request, Response, Status};
 use super::grpc;
 use super::h2::{Call, Callers, KEY};
 use super::peers::{program, target};
-use super::process::{Server, free_port};
-use super::{CPU, Found, KEY_COUNT, RATE};
+use super::process::{ServerProcess, free_port};
+use super::{CPU, KEY_COUNT, RATE, ServerResults};
 
 pub(super) const BY_FILES: &str = "tollbar, RLS";
 pub(super) const BY_RULES: &str = "tollbar, RLS by rules";
@@ -44,13 +44,13 @@ descriptors: [{ key: user, rate_limit: { unit: hour, requests_per_unit: 10000000
 const RULES: &str = "rules: [{ name: per_user, per: [user], limit: 1000000/s, burst: 1000000 }]\n";
 
 /// Both, as they run.
-pub(super) struct Contest {
-    subjects: [Subject; 5],
-    servers: [Server; 2],
+pub(super) struct EnvoyContest {
+    subjects: [EnvoySubject; 5],
+    servers: [ServerProcess; 2],
 }
 
 /// Who is asked for what.
-struct Subject {
+struct EnvoySubject {
     name: &'static str,
     path: &'static str,
     message: Vec<u8>,
@@ -59,7 +59,7 @@ struct Subject {
     server: usize,
 }
 
-impl Contest {
+impl EnvoyContest {
     pub(super) fn start() -> io::Result<Self> {
         let (ours, empty) = (free_port()?, free_port()?);
         let (limits, rules) =
@@ -72,10 +72,11 @@ impl Contest {
         tollbar.env("TOLLBAR_LISTEN", "off").env("TOLLBAR_RESP", "off");
         let mut tonic = Command::new(std::env::current_exe()?);
         tonic.args([SERVE_EMPTY, &empty.to_string()]);
-        let servers = [Server::start(&mut tollbar, ours)?, Server::start(&mut tonic, empty)?];
+        let servers =
+            [ServerProcess::start(&mut tollbar, ours)?, ServerProcess::start(&mut tonic, empty)?];
         let subject = |name, path, message, server| {
             let port = [ours, empty][server];
-            Subject { name, path, message, port, server }
+            EnvoySubject { name, path, message, port, server }
         };
         let subjects = [
             subject(BY_FILES, PATH, request("bench").encode_to_vec(), 0),
@@ -88,20 +89,20 @@ impl Contest {
     }
 
     /// All of them once.
-    pub(super) fn round(&self, duration: Duration, found: &mut Found) -> io::Result<()> {
+    pub(super) fn round(&self, duration: Duration, results: &mut ServerResults) -> io::Result<()> {
         for in_flight in IN_FLIGHT {
-            for Subject { name, path, message, port, server } in &self.subjects {
+            for EnvoySubject { name, path, message, port, server } in &self.subjects {
                 let (name, server) = (*name, *server);
                 let call = Call::new(path, message)?;
                 let mut callers = Callers::connect(*port, &call)?;
                 let before = self.servers[server].cpu_s();
-                let asked = callers.closed(in_flight, KEY_COUNT, duration)?;
+                let load_result = callers.closed(in_flight, KEY_COUNT, duration)?;
                 let mut add = |metric, figure| {
-                    found.entry((name, in_flight, metric)).or_default().push(figure);
+                    results.entry((name, in_flight, metric)).or_default().push(figure);
                 };
-                add(RATE, asked.answers / asked.elapsed_s);
+                add(RATE, load_result.answers / load_result.elapsed_s);
                 if let (Some(before), Some(after)) = (before, self.servers[server].cpu_s()) {
-                    add(CPU, (after - before) * 1e6 / asked.answers);
+                    add(CPU, (after - before) * 1e6 / load_result.answers);
                 }
             }
         }
@@ -116,10 +117,10 @@ fn request(domain: &str) -> RateLimitRequest {
 }
 
 /// Answers what a limiter would, always.
-struct Empty;
+struct FixedRateLimitService;
 
 #[tonic::async_trait]
-impl RateLimitService for Empty {
+impl RateLimitService for FixedRateLimitService {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,
@@ -151,8 +152,8 @@ pub(crate) fn serve_empty(args: &[&str]) -> ExitCode {
     let served = tokio::runtime::Builder::new_multi_thread().enable_all().build().map(|runtime| {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
         let services = tonic::transport::Server::builder()
-            .add_service(RateLimitServiceServer::new(Empty))
-            .add_service(LimiterServer::new(grpc::Empty));
+            .add_service(RateLimitServiceServer::new(FixedRateLimitService))
+            .add_service(LimiterServer::new(grpc::FixedLimiter));
         runtime.block_on(services.serve(address))
     });
     match served {

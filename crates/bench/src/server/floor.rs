@@ -13,7 +13,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 
 use super::peers::Peer;
-use super::process::{Server, free_port};
+use super::process::{ServerProcess, free_port};
 
 /// The verb by which this program serves it.
 pub(crate) const SERVE_HYPER: &str = "serve-hyper";
@@ -33,7 +33,7 @@ pub(super) fn start() -> io::Result<Peer> {
     let http = free_port()?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args([SERVE_HYPER, &http.to_string()]);
-    Ok(Peer { server: Server::start(&mut command, http)?, resp: 0, http })
+    Ok(Peer { server: ServerProcess::start(&mut command, http)?, resp: 0, http })
 }
 
 /// Serves until it is killed.

@@ -24,10 +24,10 @@ pub(super) fn request() -> Vec<u8> {
 }
 
 /// Answers what a limiter would, always.
-pub(super) struct Empty;
+pub(super) struct FixedLimiter;
 
 #[tonic::async_trait]
-impl Limiter for Empty {
+impl Limiter for FixedLimiter {
     async fn check(&self, _: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
         let reset_at = Some(prost_types::Timestamp { seconds: 1_794_796_900, nanos: 1_000 });
         let decision = Decision {

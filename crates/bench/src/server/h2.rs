@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollbar_bench::timer::Stopwatch;
 
-use super::load::Asked;
+use super::load::LoadResult;
 
 /// How many connections there are.
 const CONNECTIONS: usize = 50;
@@ -95,11 +95,11 @@ fn frame(output: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8])
 /// Connections to one server.
 pub(super) struct Callers<'c> {
     call: &'c Call,
-    lanes: Vec<Lane>,
+    connections: Vec<Http2Connection>,
     random: u64,
 }
 
-struct Lane {
+struct Http2Connection {
     stream: TcpStream,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -109,8 +109,9 @@ struct Lane {
 
 impl<'c> Callers<'c> {
     pub(super) fn connect(port: u16, call: &'c Call) -> io::Result<Self> {
-        let lanes = (0..CONNECTIONS).map(|_| Lane::connect(port)).collect::<io::Result<_>>()?;
-        Ok(Self { call, lanes, random: 0x9e37_79b9_7f4a_7c15 })
+        let connections =
+            (0..CONNECTIONS).map(|_| Http2Connection::connect(port)).collect::<io::Result<_>>()?;
+        Ok(Self { call, connections, random: 0x9e37_79b9_7f4a_7c15 })
     }
 
     /// Each connection has `in_flight` calls on their way at any time.
@@ -119,22 +120,22 @@ impl<'c> Callers<'c> {
         in_flight: usize,
         key_count: u64,
         duration: Duration,
-    ) -> io::Result<Asked> {
+    ) -> io::Result<LoadResult> {
         let watch = Stopwatch::start();
         let mut answers = 0_usize;
         let mut is_over = false;
         loop {
             let mut is_open = false;
-            for lane in &mut self.lanes {
-                while lane.in_flight < in_flight && !is_over {
+            for connection in &mut self.connections {
+                while connection.in_flight < in_flight && !is_over {
                     // xorshift: any key is as likely as any other.
                     self.random ^= self.random << 13;
                     self.random ^= self.random >> 7;
                     self.random ^= self.random << 17;
-                    lane.ask(self.call, self.random % key_count);
+                    connection.ask(self.call, self.random % key_count);
                 }
-                answers += lane.turn()?;
-                is_open |= lane.in_flight > 0;
+                answers += connection.turn()?;
+                is_open |= connection.in_flight > 0;
             }
             if is_over && !is_open {
                 break;
@@ -144,11 +145,11 @@ impl<'c> Callers<'c> {
                 return Err(io::Error::other("the last answers do not come"));
             }
         }
-        Ok(Asked { answers: answers as f64, elapsed_s: watch.elapsed().as_secs_f64() })
+        Ok(LoadResult { answers: answers as f64, elapsed_s: watch.elapsed().as_secs_f64() })
     }
 }
 
-impl Lane {
+impl Http2Connection {
     fn connect(port: u16) -> io::Result<Self> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tollbar_bench::timer::{Stopwatch, pause, pause_precisely};
 
-use super::wire::Wire;
+use super::request_template::RequestTemplate;
 
 /// How many connections there are.
 pub(super) const CONNECTIONS: usize = 50;
@@ -23,7 +23,7 @@ const REST: Duration = Duration::from_micros(100);
 
 /// What was asked and answered.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct LoadResult {
     pub(super) answers: f64,
     pub(super) elapsed_s: f64,
 }
@@ -39,14 +39,14 @@ pub(super) enum Keys {
 
 /// Connections to one server.
 pub(super) struct Load<'w> {
-    wire: &'w Wire,
-    lanes: Vec<Lane>,
+    template: &'w RequestTemplate,
+    connections: Vec<LoadConnection>,
     random: u64,
     /// How long it sleeps where nothing is due; never if `None`.
     rest: Option<Duration>,
 }
 
-struct Lane {
+struct LoadConnection {
     stream: TcpStream,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -55,16 +55,16 @@ struct Lane {
 }
 
 impl<'w> Load<'w> {
-    pub(super) fn connect(port: u16, wire: &'w Wire) -> io::Result<Self> {
-        let lane = |_| {
+    pub(super) fn connect(port: u16, template: &'w RequestTemplate) -> io::Result<Self> {
+        let connection = |_| {
             let stream = TcpStream::connect(("127.0.0.1", port))?;
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
             let (input, output, due) = (Vec::new(), Vec::new(), VecDeque::new());
-            Ok(Lane { stream, input, output, due })
+            Ok(LoadConnection { stream, input, output, due })
         };
-        let lanes = (0..CONNECTIONS).map(lane).collect::<io::Result<_>>()?;
-        Ok(Self { wire, lanes, random: 0x9e37_79b9_7f4a_7c15, rest: None })
+        let connections = (0..CONNECTIONS).map(connection).collect::<io::Result<_>>()?;
+        Ok(Self { template, connections, random: 0x9e37_79b9_7f4a_7c15, rest: None })
     }
 
     /// The same, asleep where nothing is due: for servers that have no core of their own, and would wait for
@@ -80,39 +80,39 @@ impl<'w> Load<'w> {
         pipeline: usize,
         keys: Keys,
         duration: Duration,
-    ) -> io::Result<Asked> {
+    ) -> io::Result<LoadResult> {
         let watch = Stopwatch::start();
         let mut answers = 0_u64;
-        let mut asked = 0_u64;
+        let mut sent_count = 0_u64;
         let mut is_over = false;
         loop {
             let mut is_open = false;
             for at in 0..CONNECTIONS {
-                if self.lanes[at].due.is_empty() && !is_over {
+                if self.connections[at].due.is_empty() && !is_over {
                     for _ in 0..pipeline {
                         let key = match keys {
                             Keys::Random(count) => self.random_below(count),
-                            Keys::EachOnce(count) if asked < count => asked,
+                            Keys::EachOnce(count) if sent_count < count => sent_count,
                             Keys::EachOnce(_) => break,
                         };
-                        asked += 1;
-                        self.lanes[at].ask(self.wire, key, Duration::ZERO);
+                        sent_count += 1;
+                        self.connections[at].ask(self.template, key, Duration::ZERO);
                     }
                 }
-                self.lanes[at].turn(self.wire, |_| answers += 1)?;
-                is_open |= !self.lanes[at].due.is_empty();
+                self.connections[at].turn(self.template, |_| answers += 1)?;
+                is_open |= !self.connections[at].due.is_empty();
             }
             // All may happen to be answered at once: that is no end.
             if is_over && !is_open {
                 break;
             }
-            let is_exhausted = matches!(keys, Keys::EachOnce(count) if asked == count);
+            let is_exhausted = matches!(keys, Keys::EachOnce(count) if sent_count == count);
             is_over = is_exhausted || watch.elapsed() >= duration;
             if watch.elapsed() > duration + DRAIN_TIME_MAX {
                 return Err(io::Error::other("the last answers do not come"));
             }
         }
-        Ok(Asked { answers: answers as f64, elapsed_s: watch.elapsed().as_secs_f64() })
+        Ok(LoadResult { answers: answers as f64, elapsed_s: watch.elapsed().as_secs_f64() })
     }
 
     /// Asks `per_s` times a second whether or not answers come, and returns how long each took, in
@@ -125,33 +125,33 @@ impl<'w> Load<'w> {
     ) -> io::Result<Vec<f64>> {
         let watch = Stopwatch::start();
         let mut latencies_us = Vec::new();
-        let mut asked = 0_u64;
-        let mut next_lane = 0;
+        let mut sent_count = 0_u64;
+        let mut next_connection = 0;
         loop {
             let now = watch.elapsed();
             let is_over = now >= duration;
             if !is_over {
                 // All that is due goes out over one connection, the next time over another.
-                let lane = next_lane;
-                next_lane = (next_lane + 1) % CONNECTIONS;
+                let connection = next_connection;
+                next_connection = (next_connection + 1) % CONNECTIONS;
                 loop {
-                    let due = Duration::from_secs_f64(asked as f64 / per_s as f64);
+                    let due = Duration::from_secs_f64(sent_count as f64 / per_s as f64);
                     if due > now {
                         break;
                     }
                     let key = self.random_below(key_count);
-                    self.lanes[lane].ask(self.wire, key, due);
-                    asked += 1;
+                    self.connections[connection].ask(self.template, key, due);
+                    sent_count += 1;
                 }
             }
             let mut is_open = false;
-            for lane in &mut self.lanes {
-                if !lane.due.is_empty() {
-                    lane.turn(self.wire, |due| {
+            for connection in &mut self.connections {
+                if !connection.due.is_empty() {
+                    connection.turn(self.template, |due| {
                         latencies_us
                             .push((watch.elapsed().saturating_sub(due)).as_secs_f64() * 1e6);
                     })?;
-                    is_open |= !lane.due.is_empty();
+                    is_open |= !connection.due.is_empty();
                 }
             }
             if is_over && !is_open {
@@ -174,14 +174,18 @@ impl<'w> Load<'w> {
     }
 }
 
-impl Lane {
-    fn ask(&mut self, wire: &Wire, key: u64, due: Duration) {
-        wire.write(key, &mut self.output);
+impl LoadConnection {
+    fn ask(&mut self, template: &RequestTemplate, key: u64, due: Duration) {
+        template.write(key, &mut self.output);
         self.due.push_back(due);
     }
 
     /// Sends what there is to send, takes in what has come, and tells for each answer when it was due.
-    fn turn(&mut self, wire: &Wire, mut answered: impl FnMut(Duration)) -> io::Result<()> {
+    fn turn(
+        &mut self,
+        template: &RequestTemplate,
+        mut answered: impl FnMut(Duration),
+    ) -> io::Result<()> {
         if !self.output.is_empty() {
             match self.stream.write(&self.output) {
                 Ok(bytes) => drop(self.output.drain(..bytes)),
@@ -197,7 +201,7 @@ impl Lane {
             Err(error) => return Err(error),
         }
         let mut start = 0;
-        while let Some(bytes) = wire.answer(&self.input[start..]).map_err(io::Error::other)? {
+        while let Some(bytes) = template.answer(&self.input[start..]).map_err(io::Error::other)? {
             start += bytes;
             let due = self.due.pop_front();
             answered(due.ok_or_else(|| io::Error::other("an answer that nobody asked for"))?);

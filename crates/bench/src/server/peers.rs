@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::process::{Server, free_port};
+use super::process::{ServerProcess, free_port};
 
 /// Pinned, so that figures can be compared.
 const REDIS_CELL: &str = "0.2.2";
@@ -15,7 +15,7 @@ const THROTTLECRAB: &str = "0.4.40";
 /// A server, and where it speaks what.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) server: Server,
+    pub(super) server: ServerProcess,
     pub(super) resp: u16,
     pub(super) http: u16,
 }
@@ -56,7 +56,7 @@ pub(super) fn tollbar(max_keys: u64) -> io::Result<Peer> {
     command.args(["--resp", &format!("127.0.0.1:{resp}")]);
     command.args(["--listen", &format!("127.0.0.1:{http}")]);
     command.env("TOLLBAR_GRPC", "off");
-    Ok(Peer { server: Server::start(&mut command, resp)?, resp, http })
+    Ok(Peer { server: ServerProcess::start(&mut command, resp)?, resp, http })
 }
 
 /// Redis, with the module redis-cell where there is one.
@@ -67,7 +67,7 @@ pub(super) fn redis(module: Option<&Path>) -> io::Result<Peer> {
     if let Some(module) = module {
         command.arg("--loadmodule").arg(module);
     }
-    Ok(Peer { server: Server::start(&mut command, port)?, resp: port, http: 0 })
+    Ok(Peer { server: ServerProcess::start(&mut command, port)?, resp: port, http: 0 })
 }
 
 /// The module redis-cell, built on first use.
@@ -106,7 +106,7 @@ pub(super) fn throttlecrab() -> io::Result<Peer> {
     command.args(["--redis", "--redis-host", "127.0.0.1", "--redis-port", &resp.to_string()]);
     command.args(["--http", "--http-host", "127.0.0.1", "--http-port", &http.to_string()]);
     command.args(["--log-level", "error"]);
-    Ok(Peer { server: Server::start(&mut command, resp)?, resp, http })
+    Ok(Peer { server: ServerProcess::start(&mut command, resp)?, resp, http })
 }
 
 /// nginx with `limit_req`, in front of its own empty picture.
@@ -129,7 +129,7 @@ pub(super) fn nginx() -> io::Result<Peer> {
     fs::write(&file, config)?;
     let mut command = Command::new("nginx");
     command.arg("-p").arg(&folder).arg("-c").arg(&file);
-    Ok(Peer { server: Server::start(&mut command, http)?, resp: 0, http })
+    Ok(Peer { server: ServerProcess::start(&mut command, http)?, resp: 0, http })
 }
 
 fn cargo() -> Command {

@@ -22,11 +22,11 @@ const TICKS_PER_S: f64 = 100.0;
 
 /// A server that ends with this.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct ServerProcess {
     process: Child,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts `command`, and returns when it takes connections at `port`.
     pub(super) fn start(command: &mut Command, port: u16) -> io::Result<Self> {
         pin(SERVER_CORE);
@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

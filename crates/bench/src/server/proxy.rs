@@ -19,9 +19,9 @@ use tollbar_bench::sample::{ratio, summarise};
 
 use super::load::{Keys, Load};
 use super::peers;
-use super::process::{Server, free_port};
-use super::wire::Wire;
-use crate::{args, frame};
+use super::process::{ServerProcess, free_port};
+use super::request_template::RequestTemplate;
+use crate::{args, runner};
 
 /// The upstream, as a subcommand of this program: `PORT`.
 pub(crate) const SERVE_FIXED: &str = "serve-fixed";
@@ -44,41 +44,42 @@ const CALM_PER_S: u64 = 2_000;
 const PACE_PER_S: u64 = 10_000;
 
 /// Rounds, and how long each measurement is.
-type Effort = (usize, Duration);
-const FULL: Effort = (7, Duration::from_secs(2));
-const QUICK: Effort = (3, Duration::from_secs(1));
+type ProxySchedule = (usize, Duration);
+const FULL: ProxySchedule = (7, Duration::from_secs(2));
+const QUICK: ProxySchedule = (3, Duration::from_secs(1));
 
-type Found = BTreeMap<(&'static str, &'static str), Vec<f64>>;
+type ProxyResults = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
 pub(crate) fn main(args: &[&str]) -> ExitCode {
-    frame::run(args, [FULL, QUICK], |effort| measure(effort).map(|found| report(&found)))
+    runner::run(args, [FULL, QUICK], |schedule| measure(schedule).map(|results| report(&results)))
 }
 
-fn measure((rounds, duration): Effort) -> io::Result<Found> {
+fn measure((rounds, duration): ProxySchedule) -> io::Result<ProxyResults> {
     let upstream = free_port()?;
     let mut command = Command::new(std::env::current_exe()?);
-    let _upstream = Server::start(command.arg(SERVE_FIXED).arg(upstream.to_string()), upstream)?;
+    let _upstream =
+        ServerProcess::start(command.arg(SERVE_FIXED).arg(upstream.to_string()), upstream)?;
     let mut subjects = vec![(OURS, tollbar(upstream)?)];
     match nginx(upstream) {
         Ok(nginx) => subjects.push((NGINX, nginx)),
         Err(error) => eprintln!("nginx is absent: {error}"),
     }
-    let wire = Wire::get("/");
-    let mut found = Found::new();
+    let template = RequestTemplate::get("/");
+    let mut results = ProxyResults::new();
     for round in 0..rounds {
         eprintln!("round {round}");
         for (name, (server, port)) in &subjects {
             let mut add = |metric, figure| {
-                found.entry((*name, metric)).or_default().push(figure);
+                results.entry((*name, metric)).or_default().push(figure);
             };
-            let mut load = Load::connect(*port, &wire)?;
+            let mut load = Load::connect(*port, &template)?;
             // Connections to the upstream are made now, and not measured.
             load.closed(1, Keys::Random(1), duration / 10)?;
             let before = server.cpu_s();
-            let asked = load.closed(1, Keys::Random(1), duration)?;
-            add(RATE, asked.answers / asked.elapsed_s);
+            let load_result = load.closed(1, Keys::Random(1), duration)?;
+            add(RATE, load_result.answers / load_result.elapsed_s);
             if let (Some(before), Some(after)) = (before, server.cpu_s()) {
-                add(CPU, (after - before) * 1e6 / asked.answers);
+                add(CPU, (after - before) * 1e6 / load_result.answers);
             }
             let before = server.cpu_s();
             let answers = load.open(PACE_PER_S, 1, duration)?.len();
@@ -94,10 +95,10 @@ fn measure((rounds, duration): Effort) -> io::Result<Found> {
             }
         }
     }
-    Ok(found)
+    Ok(results)
 }
 
-fn report(found: &Found) -> Report {
+fn report(results: &ProxyResults) -> Report {
     let trial = |name, metric| {
         let workload = match metric {
             P50 | P99 => "open_loop_2k",
@@ -109,11 +110,11 @@ fn report(found: &Found) -> Report {
     let metrics = [RATE, CPU, CPU_AT_PACE, P50, P99];
     let rows = [OURS, NGINX].into_iter().flat_map(|name| metrics.map(|metric| (name, metric)));
     let rows = rows.map(|(name, metric)| {
-        let figures = found.get(&(name, metric)).and_then(|figures| summarise(figures));
+        let figures = results.get(&(name, metric)).and_then(|figures| summarise(figures));
         Row::new(&trial(name, metric), metric, figures)
     });
     let target = |metric, how: &str| {
-        let cpu = |name| found.get(&(name, metric));
+        let cpu = |name| results.get(&(name, metric));
         let value = cpu(OURS).zip(cpu(NGINX)).and_then(|(ours, theirs)| ratio(ours, theirs));
         let name = format!("CPU of {OURS} : {NGINX}, {how}");
         Target::new(name, "ratio", value.map(|it| it.value), Bound::AtMost, 1.5)
@@ -126,16 +127,16 @@ fn report(found: &Found) -> Report {
     }
 }
 
-fn tollbar(upstream: u16) -> io::Result<(Server, u16)> {
+fn tollbar(upstream: u16) -> io::Result<(ServerProcess, u16)> {
     let port = free_port()?;
     let mut command = Command::new(peers::program()?);
     command.args(["serve", "--limit", "1000000/s", "--listen", "off", "--grpc", "off"]);
     command.args(["--resp", "off", "--upstream", &format!("http://127.0.0.1:{upstream}")]);
     command.args(["--proxy", &format!("127.0.0.1:{port}")]);
-    Ok((Server::start(&mut command, port)?, port))
+    Ok((ServerProcess::start(&mut command, port)?, port))
 }
 
-fn nginx(upstream: u16) -> io::Result<(Server, u16)> {
+fn nginx(upstream: u16) -> io::Result<(ServerProcess, u16)> {
     let port = free_port()?;
     let folder = peers::target()?.join("bench-nginx-proxy");
     fs::create_dir_all(&folder)?;
@@ -157,7 +158,7 @@ fn nginx(upstream: u16) -> io::Result<(Server, u16)> {
     fs::write(&file, config)?;
     let mut command = Command::new("nginx");
     command.arg("-p").arg(&folder).arg("-c").arg(&file);
-    Ok((Server::start(&mut command, port)?, port))
+    Ok((ServerProcess::start(&mut command, port)?, port))
 }
 
 /// Answers whatever comes, request by request, until it is ended.
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn without_figures_the_target_is_missed_and_all_rows_are_there() {
-        let report = report(&Found::new());
+        let report = report(&ProxyResults::new());
         assert_eq!(report.rows.len(), 10);
         assert!(report.targets.iter().all(|target| !target.met && target.value.is_none()));
     }

@@ -1,11 +1,11 @@
-//! What is asked over each wire, and what a good answer to it is.
+//! The request that is sent over each protocol, and what a good answer to it is.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
 /// A request, and how a good answer to it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wire {
+pub(super) struct RequestTemplate {
     /// The request up to its key.
     before: Vec<u8>,
     /// The rest of it; `None` where it has no key.
@@ -20,7 +20,7 @@ const KEY: &str = "KEY";
 /// Of all keys: a letter and ten digits.
 const KEY_BYTES: usize = 11;
 
-impl Wire {
+impl RequestTemplate {
     /// A command of the Redis protocol.
     pub(super) fn resp(words: &str, good: &'static str) -> Self {
         let words: Vec<&str> = words.split(' ').collect();
@@ -81,9 +81,9 @@ impl Wire {
             reply(input, 0)
         };
         bytes.map_err(|()| {
-            let asked = String::from_utf8_lossy(&self.before);
+            let request = String::from_utf8_lossy(&self.before);
             let text = String::from_utf8_lossy(&input[..input.len().min(200)]);
-            format!("{asked:?} was answered with {text:?}")
+            format!("{request:?} was answered with {text:?}")
         })
     }
 }
@@ -141,13 +141,13 @@ mod tests {
     #[test]
     fn requests_carry_their_key() {
         let mut output = Vec::new();
-        Wire::resp("CL.THROTTLE KEY 1", "*5").write(7, &mut output);
+        RequestTemplate::resp("CL.THROTTLE KEY 1", "*5").write(7, &mut output);
         assert_eq!(output, b"*3\r\n$11\r\nCL.THROTTLE\r\n$11\r\nk0000000007\r\n$1\r\n1\r\n");
         output.clear();
-        Wire::post("/v1", "{KEY}").write(7, &mut output);
+        RequestTemplate::post("/v1", "{KEY}").write(7, &mut output);
         assert!(output.ends_with(b"content-length: 13\r\n\r\n{k0000000007}"));
         output.clear();
-        Wire::get("/?key=KEY").write(7, &mut output);
+        RequestTemplate::get("/?key=KEY").write(7, &mut output);
         assert!(output.starts_with(b"GET /?key=k0000000007 HTTP/1.1\r\n"));
     }
 
@@ -160,16 +160,16 @@ mod tests {
             ("*2\r\n$-1\r\n:1\r\n", "*2"),
             ("*5\r\n:0\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "*5\r\n:0"),
         ] {
-            let wire = Wire::resp("PING", begins);
-            assert_eq!(wire.answer(good.as_bytes()), Ok(Some(good.len())), "{good}");
+            let template = RequestTemplate::resp("PING", begins);
+            assert_eq!(template.answer(good.as_bytes()), Ok(Some(good.len())), "{good}");
             for end in 0..good.len() {
-                assert_eq!(wire.answer(&good.as_bytes()[..end]), Ok(None), "{good}");
+                assert_eq!(template.answer(&good.as_bytes()[..end]), Ok(None), "{good}");
             }
             for bad in ["-ERR\r\n", "*5\r\n:1\r\n:1\r\n:0\r\n:1\r\n:1\r\n"] {
-                assert!(wire.answer(bad.as_bytes()).is_err(), "{bad}");
+                assert!(template.answer(bad.as_bytes()).is_err(), "{bad}");
             }
         }
-        let http = Wire::get("/");
+        let http = RequestTemplate::get("/");
         let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
         assert_eq!(http.answer(good.as_bytes()), Ok(Some(good.len())));
         assert_eq!(http.answer(&good.as_bytes()[..good.len() - 1]), Ok(None));

@@ -10,8 +10,8 @@ use tollbar::{
 };
 
 use super::tollbar::{limiter, store};
-use super::{Built, Expects, Trial, count};
-use crate::core::plan::Table;
+use super::{Expectation, FamilyTable, Trial, count};
+use crate::core::workloads::Table;
 
 const SUBJECT: &str = "tollbar";
 
@@ -25,7 +25,7 @@ fn stingy() -> Rate {
     Rate::new(1, Duration::from_hours(24))
 }
 
-pub(crate) fn build(_: &Table) -> Built {
+pub(crate) fn build(_: &Table) -> FamilyTable {
     let mut trials = Vec::new();
     trials.extend(both("token_bucket_allow", "token_bucket_deny", Policy::token_bucket));
     trials.extend(both("leaky_bucket_allow", "leaky_bucket_deny", Policy::leaky_bucket));
@@ -51,12 +51,12 @@ pub(crate) fn build(_: &Table) -> Built {
         let full = Policy::token_bucket(Rate::new(2 * start, over))?;
         full.with_warm_up(WarmUp { start, over, steps: 8 })
     }));
-    trials.push(all_or_none("all_or_none_2_allow", Expects::Allow, generous()));
-    trials.push(all_or_none("all_or_none_2_deny", Expects::Deny, stingy()));
+    trials.push(all_or_none("all_or_none_2_allow", Expectation::Allow, generous()));
+    trials.push(all_or_none("all_or_none_2_deny", Expectation::Deny, stingy()));
     trials.push(reserve_and_commit());
     trials.push(check_once());
     trials.push(lease_and_release());
-    let mut built = Built::separate(trials);
+    let mut built = FamilyTable::separate(trials);
     add_peek(&mut built);
     add_logs(&mut built);
     built
@@ -67,22 +67,22 @@ fn both(
     deny: &'static str,
     policy: impl Fn(Rate) -> Result<Policy, PolicyError>,
 ) -> [Trial; 2] {
-    let trial = |workload, expects, rate| {
+    let trial = |workload, expected, rate| {
         let policy = policy(rate).expect("the rates are within bounds");
         let limiter = limiter(&store(0), &policy);
-        Trial::under(SUBJECT, workload, expects, move |keys| {
+        Trial::under(SUBJECT, workload, expected, move |keys| {
             count(keys, |key| limiter.check(key).is_allowed())
         })
     };
-    [trial(allow, Expects::Allow, generous()), trial(deny, Expects::Deny, stingy())]
+    [trial(allow, Expectation::Allow, generous()), trial(deny, Expectation::Deny, stingy())]
 }
 
 /// A request under a bucket and a window at once.
-fn all_or_none(workload: &'static str, expects: Expects, window: Rate) -> Trial {
+fn all_or_none(workload: &'static str, expected: Expectation, window: Rate) -> Trial {
     let bucket = Policy::token_bucket(generous()).expect("the rates are within bounds");
     let window = Policy::fixed_window(window).expect("the rates are within bounds");
     let store = store(0);
-    Trial::under(SUBJECT, workload, expects, move |keys| {
+    Trial::under(SUBJECT, workload, expected, move |keys| {
         count(keys, |key| {
             let mut entries = [Entry::new(key, &bucket), Entry::new(key, &window)];
             let answer = store.decide(Batch::all_or_none(&mut entries)).wait();
@@ -96,7 +96,7 @@ fn all_or_none(workload: &'static str, expects: Expects, window: Rate) -> Trial 
 fn reserve_and_commit() -> Trial {
     let policy = Policy::token_bucket(generous()).expect("the rates are within bounds");
     let limiter = limiter(&store(0), &policy);
-    Trial::under(SUBJECT, "reserve_and_commit", Expects::Allow, move |keys| {
+    Trial::under(SUBJECT, "reserve_and_commit", Expectation::Allow, move |keys| {
         count(keys, |key| {
             limiter.reserve(key, 2).is_ok_and(|reservation| reservation.commit(1).is_ok())
         })
@@ -109,7 +109,7 @@ fn lease_and_release() -> Trial {
     let permits = permits.expect("a hundred leases are within bounds").with_name("bench");
     let limiter = ConcurrencyLimiter::builder(permits).store(store(0)).build();
     let limiter = limiter.expect("the permits have a name");
-    Trial::under(SUBJECT, "lease_and_release", Expects::Allow, move |keys| {
+    Trial::under(SUBJECT, "lease_and_release", Expectation::Allow, move |keys| {
         count(keys, |key| limiter.lease(key).is_ok_and(|lease| limiter.release(&lease)))
     })
 }
@@ -119,7 +119,7 @@ fn check_once() -> Trial {
     let policy = Policy::token_bucket(generous()).expect("the rates are within bounds");
     let limiter = limiter(&store(0), &policy);
     let next_id = AtomicU64::new(0);
-    Trial::under(SUBJECT, "check_once", Expects::Allow, move |keys| {
+    Trial::under(SUBJECT, "check_once", Expectation::Allow, move |keys| {
         count(keys, |key| {
             let id = next_id.fetch_add(1, Ordering::Relaxed).to_le_bytes();
             limiter.admit(Charges::new().charge(key, &policy, 1).request_id(&id)).is_ok()
@@ -128,11 +128,11 @@ fn check_once() -> Trial {
 }
 
 /// Looks at counters that are there: filling charges them.
-fn add_peek(built: &mut Built) {
+fn add_peek(built: &mut FamilyTable) {
     let policy = Policy::token_bucket(generous()).expect("the rates are within bounds");
     let peeked = Arc::new(limiter(&store(0), &policy));
     let charged = Arc::clone(&peeked);
-    built.trials.push(Trial::under(SUBJECT, "peek", Expects::Allow, move |keys| {
+    built.trials.push(Trial::under(SUBJECT, "peek", Expectation::Allow, move |keys| {
         count(keys, |key| peeked.peek(key).is_allowed())
     }));
     let fill_others = Arc::clone(&built.fill);
@@ -143,7 +143,7 @@ fn add_peek(built: &mut Built) {
 
 /// Logs of up to 100 stamps. One that allows holds what comes in a millisecond, which is 10 to 40 of
 /// them on the machines of today; one that denies is full.
-fn add_logs(built: &mut Built) {
+fn add_logs(built: &mut FamilyTable) {
     const LIMIT: u64 = 100;
     let log = |window| {
         let policy = Policy::sliding_window_log(Rate::new(LIMIT, window));
@@ -151,13 +151,13 @@ fn add_logs(built: &mut Built) {
     };
     let (allowing, denying) = (log(Duration::from_millis(1)), log(Duration::from_hours(24)));
     let filled = Arc::clone(&denying);
-    let mut add = |workload, expects, limiter: Arc<Limiter>| {
-        built.trials.push(Trial::under(SUBJECT, workload, expects, move |keys| {
+    let mut add = |workload, expected, limiter: Arc<Limiter>| {
+        built.trials.push(Trial::under(SUBJECT, workload, expected, move |keys| {
             count(keys, |key| limiter.check(key).is_allowed())
         }));
     };
-    add("sliding_window_log_100_allow", Expects::Allow, allowing);
-    add("sliding_window_log_100_deny", Expects::Deny, denying);
+    add("sliding_window_log_100_allow", Expectation::Allow, allowing);
+    add("sliding_window_log_100_deny", Expectation::Deny, denying);
     let fill_others = Arc::clone(&built.fill);
     built.fill = Arc::new(move |keys: &[String]| {
         let fill = |_| count(keys, |key| filled.check(key).is_allowed());

@@ -3,22 +3,24 @@
 use ::tollbar::{Concurrency, ConcurrencyLimiter};
 
 use super::tollbar::store;
-use super::{Built, count};
-use crate::core::plan::Table;
+use super::{FamilyTable, count};
+use crate::core::workloads::Table;
 
 /// More than there are threads.
 const LIMIT: u64 = 1_000;
 
-pub(crate) fn build(table: &Table) -> Built {
+pub(crate) fn build(table: &Table) -> FamilyTable {
     let permits = Concurrency::new(LIMIT).expect("a thousand permits are within bounds");
     let limiter = ConcurrencyLimiter::builder(permits.with_name("bench"));
     let limiter = limiter.store(store(table.key_count)).build().expect("the permits have a name");
-    Built::keyed("tollbar", move |keys| count(keys, |key| limiter.try_acquire(key).is_ok()))
+    FamilyTable::keyed("tollbar", move |keys| count(keys, |key| limiter.try_acquire(key).is_ok()))
 }
 
 /// One semaphore without keys.
 #[cfg(feature = "tokio")]
-pub(crate) fn build_tokio(_: &Table) -> Built {
+pub(crate) fn build_tokio(_: &Table) -> FamilyTable {
     let semaphore = tokio::sync::Semaphore::new(LIMIT as usize);
-    Built::keyed("tokio_semaphore", move |keys| count(keys, |_| semaphore.try_acquire().is_ok()))
+    FamilyTable::keyed("tokio_semaphore", move |keys| {
+        count(keys, |_| semaphore.try_acquire().is_ok())
+    })
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use leaky_bucket::RateLimiter;
 
-use super::{Built, unkeyed};
-use crate::core::plan::Table;
+use super::{FamilyTable, unkeyed};
+use crate::core::workloads::Table;
 
-pub(crate) fn build(table: &Table) -> Built {
+pub(crate) fn build(table: &Table) -> FamilyTable {
     let burst = table.quota.burst.get() as usize;
     let allowing =
         RateLimiter::builder().max(burst).initial(burst).interval(table.quota.interval).build();

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use limitador::RateLimiter;
 use limitador::limit::{Context, Expression, Limit, Namespace};
 
-use super::{Built, count};
-use crate::core::plan::Table;
+use super::{FamilyTable, count};
+use crate::core::workloads::Table;
 
-pub(crate) fn build(table: &Table) -> Built {
+pub(crate) fn build(table: &Table) -> FamilyTable {
     const DAY_S: u64 = 86_400;
     const LIMIT: u64 = 1 << 50;
     // Its cache evicts above this size; twice the keys keeps evictions out of the figures.
@@ -16,7 +16,7 @@ pub(crate) fn build(table: &Table) -> Built {
     let namespace = Namespace::from("bench");
     let user = Expression::parse("user").expect("a name is an expression");
     limiter.add_limit(Limit::new(namespace.clone(), LIMIT, DAY_S, [], [user]));
-    Built::keyed("limitador", move |keys| {
+    FamilyTable::keyed("limitador", move |keys| {
         count(keys, |key| {
             let context = Context::from(HashMap::from([("user".to_owned(), key.clone())]));
             limiter

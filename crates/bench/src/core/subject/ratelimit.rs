@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ratelimit::Ratelimiter;
 
-use super::{Built, unkeyed};
-use crate::core::plan::Table;
+use super::{FamilyTable, unkeyed};
+use crate::core::workloads::Table;
 
-pub(crate) fn build(table: &Table) -> Built {
+pub(crate) fn build(table: &Table) -> FamilyTable {
     let burst = u64::from(table.quota.burst.get());
     let allowing = Ratelimiter::builder(1)
         .period(table.quota.interval)

@@ -5,21 +5,22 @@ use std::sync::Arc;
 use tollbar::{Limiter, MemoryStore, Policy, Rate, Store};
 use tollbar_bench::timer::Stopwatch;
 
-use super::{Built, Trial, count};
-use crate::core::plan::{KEY_COUNT_MAX_LEAST, Quota, Table};
+use super::{FamilyTable, Trial, count};
 use crate::core::targets::{FORCED_EVICTIONS_PERCENT, STORE_BYTES_PER_KEY};
+use crate::core::workloads::{KEY_COUNT_MAX_LEAST, Quota, Table};
 
 /// Keys per call of `check_many`.
 const GROUP: usize = 16;
 
-pub(crate) fn build(table: &Table) -> Built {
+pub(crate) fn build(table: &Table) -> FamilyTable {
     let store = store(table.key_count);
     let policy = policy(table.quota);
     let limiter = Arc::new(limiter(&store, &policy));
 
     let single = Arc::clone(&limiter);
-    let mut built =
-        Built::keyed("tollbar", move |keys| count(keys, |key| single.check(key).is_allowed()));
+    let mut built = FamilyTable::keyed("tollbar", move |keys| {
+        count(keys, |key| single.check(key).is_allowed())
+    });
     let direct = Arc::clone(&store);
     built.trials.push(Trial::allowing("tollbar_store", move |keys| {
         count(keys, |key| {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tollbar::{Limiter, LimiterBuilder, Policy, Rate};
 
-use super::{Built, Expects, Trial};
-use crate::core::plan::Table;
+use super::{Expectation, FamilyTable, Trial};
+use crate::core::workloads::Table;
 
 /// Workloads by name, and in how many milliseconds as many turns come as wait in a call. leaky-bucket
 /// hands its tokens out once a millisecond at most, so it is given as many at once.
@@ -28,17 +28,17 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
 });
 
 /// By the library's own timer, and by the runtime's.
-pub(crate) fn build_tollbar(_: &Table) -> Built {
+pub(crate) fn build_tollbar(_: &Table) -> FamilyTable {
     let trials = WORKLOADS.into_iter().flat_map(|(workload, window_ms)| {
         let own = tollbar(window_ms, |builder| builder);
         let tokio = tollbar(window_ms, |builder| builder.timer(tokio::time::sleep));
         [trial("tollbar", workload, own, wait), trial("tollbar_tokio_timer", workload, tokio, wait)]
     });
-    Built::separate(trials.collect())
+    FamilyTable::separate(trials.collect())
 }
 
 #[cfg(feature = "leaky-bucket")]
-pub(crate) fn build_leaky_bucket(_: &Table) -> Built {
+pub(crate) fn build_leaky_bucket(_: &Table) -> FamilyTable {
     use leaky_bucket::RateLimiter;
 
     async fn acquire(limiter: Arc<RateLimiter>) -> bool {
@@ -55,7 +55,7 @@ pub(crate) fn build_leaky_bucket(_: &Table) -> Built {
             .build();
         trial("leaky_bucket", workload, limiter, acquire)
     });
-    Built::separate(trials.collect())
+    FamilyTable::separate(trials.collect())
 }
 
 fn tollbar(window_ms: u64, change: impl Fn(LimiterBuilder) -> LimiterBuilder) -> Limiter {
@@ -80,7 +80,7 @@ where
     F: Future<Output = bool> + Send + 'static,
 {
     let limiter = Arc::new(limiter);
-    Trial::under(subject, workload, Expects::Allow, move |keys| {
+    Trial::under(subject, workload, Expectation::Allow, move |keys| {
         RUNTIME.block_on(async {
             let spawn = |_| tokio::spawn(wait(Arc::clone(&limiter)));
             let tasks: Vec<_> = keys.iter().map(spawn).collect();
