@@ -14,7 +14,7 @@ use crate::shell;
 
 /// A package and the command that succeeds once it is usable.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Package {
+pub(crate) struct DebianPackage {
     pub(crate) name: &'static str,
     pub(crate) probe: &'static [&'static str],
 }
@@ -24,9 +24,9 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// While it lives, what is installed starts no services: the tests start servers of their own. A policy that
 /// is there already stays as it is.
-struct Quiet<'p>(Option<&'p Path>);
+struct NoServicesPolicy<'p>(Option<&'p Path>);
 
-impl<'p> Quiet<'p> {
+impl<'p> NoServicesPolicy<'p> {
     fn at(path: &'p Path) -> Self {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o755).open(path);
@@ -35,7 +35,7 @@ impl<'p> Quiet<'p> {
     }
 }
 
-impl Drop for Quiet<'_> {
+impl Drop for NoServicesPolicy<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.0 {
             let _ = fs::remove_file(path);
@@ -44,7 +44,7 @@ impl Drop for Quiet<'_> {
 }
 
 /// Installs those of `packages` whose probe fails.
-pub(crate) fn ensure(packages: &[Package]) -> Result<()> {
+pub(crate) fn ensure(packages: &[DebianPackage]) -> Result<()> {
     let missing = missing(packages);
     if missing.is_empty() {
         return Ok(());
@@ -58,7 +58,7 @@ pub(crate) fn ensure(packages: &[Package]) -> Result<()> {
     }
     println!("==> installing {list}");
     shell::run(apt_get().arg("update"))?;
-    let quiet = Quiet::at(Path::new(POLICY));
+    let quiet = NoServicesPolicy::at(Path::new(POLICY));
     shell::run(apt_get().args(["install", "-y", "--no-install-recommends"]).args(&missing))?;
     drop(quiet);
 
@@ -69,7 +69,7 @@ pub(crate) fn ensure(packages: &[Package]) -> Result<()> {
     Ok(())
 }
 
-fn missing(packages: &[Package]) -> Vec<&'static str> {
+fn missing(packages: &[DebianPackage]) -> Vec<&'static str> {
     packages.iter().filter(|package| !shell::succeeds(package.probe)).map(|it| it.name).collect()
 }
 
@@ -90,9 +90,9 @@ mod tests {
     #[test]
     fn a_package_is_missing_when_its_probe_fails_or_cannot_start() {
         let packages = [
-            Package { name: "here", probe: &["true"] },
-            Package { name: "broken", probe: &["false"] },
-            Package { name: "absent", probe: &["no-such-program-here", "--version"] },
+            DebianPackage { name: "here", probe: &["true"] },
+            DebianPackage { name: "broken", probe: &["false"] },
+            DebianPackage { name: "absent", probe: &["no-such-program-here", "--version"] },
         ];
         assert_eq!(missing(&packages), ["broken", "absent"]);
     }
@@ -101,10 +101,10 @@ mod tests {
     fn services_stay_off_for_a_while_and_a_policy_that_is_there_stays() {
         let name = format!("tollbar-policy-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let quiet = Quiet::at(&path);
+        let quiet = NoServicesPolicy::at(&path);
         let asked = Command::new(&path).status().expect("the policy can be run");
         assert_eq!(asked.code(), Some(101));
-        drop(Quiet::at(&path));
+        drop(NoServicesPolicy::at(&path));
         assert!(path.exists(), "it is not its own");
         drop(quiet);
         assert!(!path.exists());
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn nothing_is_installed_when_nothing_is_missing() {
-        let packages = [Package { name: "no-such-package", probe: &["true"] }];
+        let packages = [DebianPackage { name: "no-such-package", probe: &["true"] }];
         ensure(&packages).expect("the probe succeeds, so apt is never asked");
     }
 }

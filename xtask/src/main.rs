@@ -1,6 +1,13 @@
 //! The chores of this repository as commands, so that a laptop and CI run the same ones.
 //!
-//! One file per verb. Nothing here is published, and no other crate depends on it.
+//! Nothing here is published, and no other crate depends on it.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `test`, `fuzz`, `mutants` | the steps of `test` and `test --long` |
+//! | `bench`, `openapi`, `tidy` | a verb each |
+//! | `debian`, `python`, `tools` | programs that the tests need, installed if missing |
+//! | `shell` | commands and how long they took |
 
 mod bench;
 mod debian;

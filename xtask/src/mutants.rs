@@ -57,7 +57,7 @@ pub(crate) fn run(
     let mut command = try_shard(&program, &directory, &shard(count, seed));
     command.current_dir(root).envs(servers.iter().cloned());
     steps.run_accepting("mutants", &mut command, &EXIT_CODES)?;
-    Tried::read(&directory.join("mutants.out"))?.judge()
+    MutantResults::read(&directory.join("mutants.out"))?.judge()
 }
 
 /// Prints every mutant, one on a line.
@@ -113,12 +113,12 @@ fn shard(count: usize, seed: u64) -> String {
 
 /// What became of the mutants that were tried and could be built.
 #[derive(Debug, Default)]
-struct Tried {
+struct MutantResults {
     caught: usize,
     missed: Vec<String>,
 }
 
-impl Tried {
+impl MutantResults {
     /// What cargo-mutants has written to its output directory.
     fn read(output: &Path) -> Result<Self> {
         let lines = |name: &str| -> Result<Vec<String>> {
@@ -200,20 +200,21 @@ mod tests {
     fn outcomes_are_read_from_the_files_of_cargo_mutants() {
         let output = std::env::temp_dir().join(format!("xtask-mutants-{}", std::process::id()));
         fs::create_dir_all(&output).unwrap();
-        assert!(Tried::read(&output).is_err(), "there are no files yet");
+        assert!(MutantResults::read(&output).is_err(), "there are no files yet");
         for (name, text) in
             [("caught.txt", "a\nb\n"), ("timeout.txt", "c\n"), ("missed.txt", "d\n")]
         {
             fs::write(output.join(name), text).unwrap();
         }
-        let tried = Tried::read(&output).unwrap();
+        let tried = MutantResults::read(&output).unwrap();
         assert_eq!((tried.caught, tried.missed), (3, vec!["d".to_owned()]));
         fs::remove_dir_all(&output).unwrap();
     }
 
     #[test]
     fn four_missed_mutants_in_a_hundred_are_accepted_and_five_are_not() {
-        let tried = |caught, missed| Tried { caught, missed: vec!["it".to_owned(); missed] };
+        let tried =
+            |caught, missed| MutantResults { caught, missed: vec!["it".to_owned(); missed] };
         assert!(tried(96, 4).judge().is_ok() && tried(1, 0).judge().is_ok());
         assert!(tried(95, 5).judge().is_err() && tried(0, 1).judge().is_err());
         assert!(tried(0, 0).judge().is_err(), "nothing was tried");

@@ -14,16 +14,16 @@ use crate::shell;
 
 /// A package in the one version that is tested with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Package {
+pub(crate) struct PythonPackage {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
     /// What the tests want of it.
-    pub(crate) files: &'static [File],
+    pub(crate) files: &'static [PackageFile],
 }
 
 /// A file, and who is told where it is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct File {
+pub(crate) struct PackageFile {
     /// The variable that the tests read.
     pub(crate) variable: &'static str,
     /// A program that prints the path.
@@ -34,7 +34,10 @@ pub(crate) struct File {
 pub(crate) const PYTHON: &str = "TOLLBAR_PYTHON";
 
 /// Installs those of `packages` that are missing. Returns the variables to start tests with.
-pub(crate) fn ensure(root: &Path, packages: &[Package]) -> Result<Vec<(&'static str, OsString)>> {
+pub(crate) fn ensure(
+    root: &Path,
+    packages: &[PythonPackage],
+) -> Result<Vec<(&'static str, OsString)>> {
     let python = environment(root)?;
     let missing: Vec<String> = packages
         .iter()
@@ -72,7 +75,7 @@ fn environment(root: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-fn is_present(python: &Path, package: &Package) -> bool {
+fn is_present(python: &Path, package: &PythonPackage) -> bool {
     let program = "import sys, importlib.metadata as m; \
                    sys.exit(m.version(sys.argv[1]) != sys.argv[2])";
     let mut command = Command::new(python);
@@ -80,7 +83,7 @@ fn is_present(python: &Path, package: &Package) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-fn path_of(python: &Path, package: &Package, file: &File) -> Result<PathBuf> {
+fn path_of(python: &Path, package: &PythonPackage, file: &PackageFile) -> Result<PathBuf> {
     let path = PathBuf::from(shell::read(Command::new(python).args(["-c", file.print]))?.trim());
     if !path.is_file() {
         bail!("{} has no file {}: is it another version?", package.name, path.display());
@@ -98,15 +101,15 @@ mod tests {
 
     #[test]
     fn a_package_is_missing_in_another_version_or_where_there_is_no_python() {
-        let package = Package { name: "no-such-package-here", version: "1", files: &[] };
+        let package = PythonPackage { name: "no-such-package-here", version: "1", files: &[] };
         assert!(!is_present(&python(), &package));
         assert!(!is_present(Path::new("no-such-program-here"), &package));
     }
 
     #[test]
     fn a_file_that_is_not_there_is_an_error_that_names_its_package() {
-        const FILE: File = File { variable: "X", print: "print('/no/such/file')" };
-        let package = Package { name: "servers", version: "1", files: &[FILE] };
+        const FILE: PackageFile = PackageFile { variable: "X", print: "print('/no/such/file')" };
+        let package = PythonPackage { name: "servers", version: "1", files: &[FILE] };
         let error = path_of(&python(), &package, &FILE).expect_err("it is not there").to_string();
         assert!(error.contains("servers") && error.contains("/no/such/file"), "{error}");
     }

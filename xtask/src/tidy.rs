@@ -14,11 +14,11 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::debian::{self, Package};
+use crate::debian::{self, DebianPackage};
 
 use tree::{Finding, Tree};
 
-const PACKAGES: &[Package] = &[Package { name: "git", probe: &["git", "--version"] }];
+const PACKAGES: &[DebianPackage] = &[DebianPackage { name: "git", probe: &["git", "--version"] }];
 
 /// Every check. A new one is a function and a line here.
 const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[

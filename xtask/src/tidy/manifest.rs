@@ -139,10 +139,10 @@ struct MetadataDependency {
 }
 
 impl Package {
-    /// At the line of the manifest that names `what`, or else its first.
-    fn finding(&self, tree: &Tree, what: &str, message: String) -> Finding {
+    /// At the line of the manifest that names `needle`, or else its first.
+    fn finding(&self, tree: &Tree, needle: &str, message: String) -> Finding {
         let file = tree.file(&self.path);
-        let line = file.and_then(|it| it.lines().find(|(_, line)| line.contains(what)));
+        let line = file.and_then(|it| it.lines().find(|(_, line)| line.contains(needle)));
         Finding { path: self.path.clone(), line: line.map_or(1, |(number, _)| number), message }
     }
 }
