@@ -84,13 +84,11 @@ impl JsonSchema for Rfc3339 {
 }
 
 /// Writes an instant of a row as an [`Rfc3339`].
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub fn write<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
     Rfc3339(*at).serialize(to)
 }
 
 /// Writes an instant that may be absent.
-#[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
 pub fn write_option<S: Serializer>(at: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
     at.map(Rfc3339).serialize(to)
 }

@@ -50,7 +50,6 @@ struct RuleRow<'e> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ExplainedLimit")]
-#[expect(clippy::struct_field_names, reason = "clients know it by this name")]
 struct LimitRow<'e> {
     /// The limit as it was written.
     text: &'e str,

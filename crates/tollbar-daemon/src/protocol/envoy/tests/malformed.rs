@@ -1,4 +1,4 @@
-//! EnvoyFuzzer that cannot be answered, and what each is told.
+//! Calls that cannot be answered, and what each is told.
 
 use super::*;
 
