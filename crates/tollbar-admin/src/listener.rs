@@ -63,6 +63,6 @@ impl Responder for AdminHttp {
             let method = request.method().clone();
             with_allowed_methods(&method, self.api.clone().call(request).await.into_response())
         };
-        response.map(|body| Taken::new(body, patience))
+        response.map(|body| TimedBody::new(body, phase_timer))
     }
 }

@@ -160,7 +160,7 @@ fn identity(policy: &Policy) -> Vec<u8> {
 impl fmt::Debug for KeyNamer {
     /// Without the secret, which would end up in a log.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Names").field("prefix", &self.prefix).finish_non_exhaustive()
+        formatter.debug_struct("KeyNamer").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 

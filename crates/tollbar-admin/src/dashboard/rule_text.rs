@@ -4,7 +4,7 @@ use tollbar_rules::admin::{condition_texts, field_texts, from_yaml};
 use tollbar_rules::{FileError, Finding, Rule};
 
 use crate::dashboard::view::untrusted_text::UntrustedText;
-use tollbar_daemon::problem::{Problem, FieldError};
+use tollbar_daemon::problem::{FieldError, Problem};
 
 /// A field that would say, or says, something else.
 #[derive(Debug, Clone, PartialEq, Eq)]

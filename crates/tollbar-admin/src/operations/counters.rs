@@ -69,7 +69,7 @@ impl ClearAheadStatus {
         let engine = &admin.daemon.engine;
         let state = engine.ahead_of_clock();
         Self {
-            clearing_until: state.clearing_until.map(Instant),
+            clearing_until: state.clearing_until.map(Rfc3339),
             cleared: state.cleared,
             failed: state.clear_failures,
             ahead_of_clock: AheadOfClock::of(engine),

@@ -136,8 +136,8 @@ fn numbers_are_told_as_they_are_whatever_was_told_before() {
     // More than are kept, in the same places, and each twice.
     let numbers = (0..300).chain([u64::MAX, 1_700_000_000, 1_700_000_064]);
     for number in numbers.flat_map(|it| [it, it, it.wrapping_add(64), it]) {
-        assert_eq!(recent::number(number), number.to_string().as_str());
-        assert_eq!(recent::fresh(number), number.to_string().as_str());
+        assert_eq!(number_text::cached(number), number.to_string().as_str());
+        assert_eq!(number_text::fresh(number), number.to_string().as_str());
     }
 }
 

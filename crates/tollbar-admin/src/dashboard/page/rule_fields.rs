@@ -4,7 +4,7 @@ use tollbar_rules::admin::{RuleView, changed_fields};
 use tollbar_rules::{AlgorithmKind, Mode, OnOutage, Per, Rule};
 
 use super::super::form::FormFields;
-use tollbar_daemon::problem::{Problem, FieldError};
+use tollbar_daemon::problem::{FieldError, Problem};
 
 /// A field of the form.
 #[derive(Debug, Clone)]

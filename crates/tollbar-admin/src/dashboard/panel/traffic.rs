@@ -75,7 +75,12 @@ impl TrafficPanel {
         }
     }
 
-    fn from_history(series: &HistorySeries, per_column: u64, history: &History, range: Range) -> Self {
+    fn from_history(
+        series: &HistorySeries,
+        per_column: u64,
+        history: &History,
+        range: Range,
+    ) -> Self {
         let step_s = u64::from(series.step_s) * per_column;
         let start = series.start.as_micros() / 1_000_000;
         let end = start + series.points.len() as u64 * u64::from(series.step_s);

@@ -7,7 +7,7 @@ use crate::dashboard::view::assets::{ASSETS, Assets};
 use crate::dashboard::view::untrusted_text::{UntrustedText, escape_invisible};
 use crate::operations::auth::access::{Actor, Permission};
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::rfc3339::Instant;
+use tollbar_daemon::rfc3339::Rfc3339;
 
 /// The layout of a page.
 #[derive(Debug, Clone)]
@@ -164,7 +164,7 @@ impl Layout {
 
 impl ProblemNotice {
     pub(crate) fn of(problem: &Problem) -> Self {
-        let field = |it: &tollbar_daemon::problem::Wrong| WrongField {
+        let field = |it: &tollbar_daemon::problem::FieldError| WrongField {
             field: escape_invisible(&it.field),
             detail: escape_invisible(&it.detail),
         };
@@ -181,7 +181,7 @@ impl ProblemNotice {
 pub(crate) fn expiry_after(span: &str, now: Timestamp) -> Option<String> {
     let (.., seconds) = SPANS.into_iter().find(|(value, ..)| *value == span)?;
     let end = now.after(std::time::Duration::from_secs(seconds));
-    (seconds > 0).then(|| Instant(end).text().as_str().to_owned())
+    (seconds > 0).then(|| Rfc3339(end).text().as_str().to_owned())
 }
 
 #[cfg(test)]
