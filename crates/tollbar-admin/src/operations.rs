@@ -1,7 +1,7 @@
 //! Limits that people change while requests are checked: rules, exemptions, bans and boosts, tokens, and
 //! what was used.
 //!
-//! Each noun has a file of operations: plain functions of an [`Admin`], an [`Actor`](auth::access::Actor) and what was
+//! Each noun has a file of operations: plain functions of an [`Admin`], an [`Actor`] and what was
 //! sent, which ask first whether that actor may. The JSON of [`api`](crate::api) and pages for people call the
 //! same ones. What is kept, the repository keeps; what is enforced comes from there.
 //!

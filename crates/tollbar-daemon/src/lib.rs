@@ -17,6 +17,7 @@
 //! the interface: this library promises nothing to other crates.
 #![allow(
     missing_docs,
+    rustdoc::private_intra_doc_links,
     clippy::missing_panics_doc,
     clippy::must_use_candidate,
     reason = "only our own crates use this library"

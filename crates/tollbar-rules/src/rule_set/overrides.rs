@@ -14,10 +14,10 @@ pub(crate) const FACTORS_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Override {
-    /// Under which rule, by its [identity](Rule::identity). Where there is none, whatever the rules
+    /// Under which rule, by its [identity](crate::Rule::identity). Where there is none, whatever the rules
     /// say: a ban then denies also who is exempt or unlimited.
     pub rule: Option<Arc<str>>,
-    /// Whom. Under a rule, whom it counts, as [`readable`] writes it: `user:42`, or `42` where it
+    /// Whom. Under a rule, whom it counts, as [`readable`](crate::readable) writes it: `user:42`, or `42` where it
     /// counts per user. Under every rule, an attribute of requests and its value: `user:42`, `api:abc`,
     /// `ip:203.0.113.7`, `tenant:acme`.
     pub subject: Box<str>,

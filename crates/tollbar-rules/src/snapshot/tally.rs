@@ -60,7 +60,7 @@ pub struct Counts {
     pub ahead_of_clock: u64,
 }
 
-/// Tells rules apart across versions, for as long as somebody holds the [`Tallies`] that it is from.
+/// Tells rules apart across versions, for as long as somebody holds the [`Tallies`](crate::Tallies) that it is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TallyId(usize);
 

@@ -115,7 +115,7 @@ impl Content {
     }
 
     /// The leases that were written down. When they were granted is not known:
-    /// [`granted_at`](HeldPermits::granted_at) is zero.
+    /// `granted_at` is zero.
     pub fn leases(&self) -> impl Iterator<Item = HeldPermits> + '_ {
         let leased = self.charges.iter().filter(|charge| charge.policy.lease_ttl().is_some());
         leased.map(|charge| HeldPermits {

@@ -29,7 +29,7 @@ impl Policy {
         self.rate
     }
 
-    /// The window; zero for [concurrency](Self::concurrency), which has none.
+    /// The window; zero for [concurrency](crate::Concurrency), which has none.
     #[must_use]
     pub fn window(&self) -> Duration {
         Duration::from_micros(self.algorithm().window_us())
