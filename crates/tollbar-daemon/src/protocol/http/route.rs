@@ -151,7 +151,7 @@ routes! {
         RequestInput::Body(schema_of::<LeaseRequest<'_>>, LEASE_EXAMPLE) => RenewResponse, errors: &[503];
     "/v1/rate-limit/usage/me" Usage "What is left to whoever the query names; charges nothing"
         RequestInput::Query => UsageResponse<'_>;
-    "/v1/decisions/{id}" Decision "ReasonName a request was denied"
+    "/v1/decisions/{id}" Decision "Why a request was denied"
         RequestInput::Id => DecisionResponse<'_>, errors: &[404];
     "/openapi.json" OpenApi "This document"
         RequestInput::Nothing => serde_json::Map<String, serde_json::Value>, is_open: true;
