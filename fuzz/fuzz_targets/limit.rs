@@ -14,7 +14,7 @@ fuzz_target!(|input: (&str, Option<u64>, bool, Option<i32>, Option<u32>, u64)| {
     options.subwindows = subwindows;
     match Limit::new(text, options) {
         Ok(limit) => {
-            let share = limit.share(node_count);
+            let share = limit.policy().share(node_count);
             assert!(share.capacity() >= 1 && share.capacity() <= limit.policy().capacity());
             assert_eq!(share.algorithm().name(), limit.policy().algorithm().name());
         }
