@@ -25,6 +25,9 @@ const QUEUE_MAX: usize = 256;
 /// How long another process may hold the file.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 
+/// How often the switch to write-ahead logging is tried.
+const WAL_ATTEMPTS_MAX: u32 = 100;
+
 /// How long somebody waits for an answer.
 const TRANSACTION_MAX: Duration = Duration::from_secs(30);
 
@@ -99,10 +102,28 @@ fn open(path: &Path, clock: &dyn Clock) -> Result<Connection> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.busy_timeout(BUSY_MAX).map_err(failed)?;
     // Readers of other processes are not kept waiting, and what was answered survives a power cut.
-    let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
+    use_write_ahead_log(&connection).map_err(failed)?;
+    let pragmas = "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
     connection.execute_batch(pragmas).map_err(failed)?;
     migrate(&mut connection, clock)?;
     Ok(connection)
+}
+
+/// Switches the file to write-ahead logging, which it then keeps.
+///
+/// Two processes that switch a new file at the same time can each hold a lock that the other needs. SQLite then fails
+/// at once, without waiting for `busy_timeout`. A write transaction without statements does wait for the other process.
+fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
+    const SWITCH: &str = "PRAGMA journal_mode = WAL";
+    for _ in 1..WAL_ATTEMPTS_MAX {
+        match connection.execute_batch(SWITCH) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+                connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
+            }
+            done => return done,
+        }
+    }
+    connection.execute_batch(SWITCH)
 }
 
 fn migrate(connection: &mut Connection, clock: &dyn Clock) -> Result<()> {
