@@ -80,7 +80,7 @@ fn what_was_asked_before_the_end_is_answered() {
     // Served after the first connection, so that one is known to have been accepted.
     assert_eq!(daemon.check("1"), 200);
     daemon.signal("TERM");
-    daemon.logged("stopping: answering what has been asked");
+    daemon.logged("stopping: answering the requests that were read");
     stream.write_all(rest.as_bytes()).unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
