@@ -25,6 +25,16 @@
 //!
 //! It accepts no connections and knows no certificates of its own: whoever calls
 //! [`serve`](Gateway::serve) has a stream, and bounds how many there are and how long they may be silent.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | `gateway` | the builder, and one connection from a client to its end |
+//! | `client` | a stream that refuses ambiguous requests, the bounds of a head, the PROXY header |
+//! | `upstream` | connections to the upstream and their pool, bodies, the breaker |
+//! | `exchange`, `request` | the service behind the rules; a request as the upstream receives it |
+//! | `forwarded`, `hop_by_hop` | headers about the client; headers that end at each connection |
+//! | `tunnel` | upgraded connections |
+//! | `problem`, `vectored_write` | responses of our own; small pieces written together |
 
 mod client;
 mod exchange;
