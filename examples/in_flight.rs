@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("jobs: one has fallen silent, {} left", left(&jobs, "jobs"));
     println!("jobs: released too late: {}", jobs.release(&silent));
     // A worker elsewhere sends back the key and the id it was given.
-    println!("jobs: released: {}", jobs.release(&Lease::of("jobs", alive.id)));
+    println!("jobs: released: {}", jobs.release(&Lease::from_id("jobs", alive.id)));
     println!("jobs: {} left", left(&jobs, "jobs"));
     Ok(())
 }

@@ -20,6 +20,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let tasks: Vec<_> = (1..=5)
         .map(|number| {
             let limiter = limiter.clone();
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a panic is seen when the task is awaited"
+            )]
             tokio::spawn(async move {
                 // The second gives up after 20 ms, and those behind it move up.
                 let patience = Duration::from_millis(if number == 2 { 20 } else { 1_000 });

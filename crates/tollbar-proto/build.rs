@@ -27,7 +27,7 @@ fn generate_envoy() -> Result<(), Box<dyn Error>> {
     let mut files = FileDescriptorSet::decode(&*std::fs::read(ENVOY)?)?;
     // Validation annotations are not needed, and prost-types already has Google's messages.
     let packages = ["envoy.", "google.protobuf", "xds.core."];
-    files.file.retain(|file| packages.iter().any(|it| file.package().starts_with(it)));
+    files.file.retain(|file| packages.iter().any(|package| file.package().starts_with(package)));
     let out = PathBuf::from(std::env::var("OUT_DIR")?).join("envoy");
     std::fs::create_dir_all(&out)?;
     tonic_prost_build::configure()

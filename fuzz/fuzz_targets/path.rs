@@ -15,7 +15,7 @@ fuzz_target!(|input: (&str, &str)| {
         assert!(reading.starts_with('/') && !reading.contains("//"), "{reading}");
         assert!(reading == "/" || !reading.ends_with('/'), "{reading}");
         let mut segments = reading.split('/').skip(1);
-        assert!(segments.all(|it| it != "." && it != ".."), "{reading}");
+        assert!(segments.all(|segment| segment != "." && segment != ".."), "{reading}");
     }
     match pattern.parse::<PathPattern>() {
         Ok(pattern) => {

@@ -30,7 +30,8 @@ impl<'p> NoServicesPolicy<'p> {
     fn at(path: &'p Path) -> Self {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o755).open(path);
-        let is_written = file.is_ok_and(|mut it| it.write_all(b"#!/bin/sh\nexit 101\n").is_ok());
+        let is_written =
+            file.is_ok_and(|mut file| file.write_all(b"#!/bin/sh\nexit 101\n").is_ok());
         Self(is_written.then_some(path))
     }
 }
@@ -70,7 +71,11 @@ pub(crate) fn ensure(packages: &[DebianPackage]) -> Result<()> {
 }
 
 fn missing(packages: &[DebianPackage]) -> Vec<&'static str> {
-    packages.iter().filter(|package| !shell::succeeds(package.probe)).map(|it| it.name).collect()
+    packages
+        .iter()
+        .filter(|package| !shell::succeeds(package.probe))
+        .map(|package| package.name)
+        .collect()
 }
 
 fn apt_get() -> Command {

@@ -8,13 +8,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::shell::Steps;
-use crate::tools;
+use crate::shell::{self, Steps};
 
 const SECONDS_PER_TARGET: u32 = 60;
 
 pub(crate) fn run(root: &Path, steps: &mut Steps) -> Result<()> {
-    let cargo_fuzz = tools::ensure(root, steps, "cargo-fuzz")?;
+    let cargo_fuzz = shell::ensure_tool(root, steps, "cargo-fuzz")?;
     for target in targets(root)? {
         let seconds = format!("-max_total_time={SECONDS_PER_TARGET}");
         let mut fuzz = Command::new(&cargo_fuzz);

@@ -6,8 +6,10 @@
 //! |---|---|
 //! | `test`, `fuzz`, `mutants` | the steps of `test` and `test --long` |
 //! | `bench`, `openapi`, `tidy` | a verb each |
-//! | `debian`, `python`, `tools` | programs that the tests need, installed if missing |
-//! | `shell` | commands and how long they took |
+//! | `debian`, `python` | packages that the tests need, installed if missing |
+//! | `shell` | commands and how long they took; tools that cargo installs |
+
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
 
 mod bench;
 mod debian;
@@ -18,7 +20,6 @@ mod python;
 mod shell;
 mod test;
 mod tidy;
-mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

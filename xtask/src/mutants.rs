@@ -18,7 +18,6 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::shell::{self, Steps};
-use crate::tools;
 
 /// The packages that are mutated.
 const PACKAGES: [&str; 4] = ["tollbar", "tollbar-rules", "tollbar-redis", "tollbar-http"];
@@ -47,7 +46,7 @@ pub(crate) fn run(
     servers: &[(&'static str, OsString)],
     steps: &mut Steps,
 ) -> Result<()> {
-    let program = tools::ensure(root, steps, "cargo-mutants")?;
+    let program = shell::ensure_tool(root, steps, "cargo-mutants")?;
     let seed = seed(std::env::var(SEED_VARIABLE).ok().as_deref())?;
     println!("\nmutants are drawn with {SEED_VARIABLE}={seed}");
     let directory = root.join("target/mutants");

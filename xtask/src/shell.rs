@@ -3,7 +3,7 @@
 //! No shell is involved: arguments are passed as they are, and nothing is quoted or expanded.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,18 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
     command
+}
+
+/// Returns the path of `tool`, which cargo builds and installs if it is missing. Tools are kept over runs in
+/// `target/tools`.
+pub(crate) fn ensure_tool(root: &Path, steps: &mut Steps, tool: &str) -> Result<PathBuf> {
+    let tools = root.join("target/tools");
+    let program = tools.join("bin").join(tool);
+    if !program.exists() {
+        let mut install = cargo(&["install", "--locked", "--root"]);
+        steps.run(&format!("install {tool}"), install.arg(&tools).arg(tool))?;
+    }
+    Ok(program)
 }
 
 /// Runs `command` with its output going straight to the terminal.

@@ -189,7 +189,8 @@ fn tests() -> Command {
 
 /// Where cargo leaves what it builds.
 fn target_directory(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |it| root.join(it))
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), |directory| root.join(directory))
 }
 
 fn parse(args: &[String]) -> Result<Selection> {
@@ -199,7 +200,8 @@ fn parse(args: &[String]) -> Result<Selection> {
         [] => Ok(Selection::Usual),
         [flag] if flag == "--long" => Ok(Selection::Long),
         [flag, step] if flag == "--long" => {
-            let step = LONG_STEPS.into_iter().find(|it| it == step).with_context(unknown)?;
+            let step =
+                LONG_STEPS.into_iter().find(|long_step| long_step == step).with_context(unknown)?;
             Ok(Selection::Only(step))
         }
         _ => bail!(unknown()),

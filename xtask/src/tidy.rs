@@ -41,7 +41,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
 
 pub(crate) fn run(root: &Path) -> Result<()> {
     debian::ensure(PACKAGES)?;
-    let tree = Tree::of_repository(root)?;
+    let tree = Tree::from_repository(root)?;
     let findings = findings(&tree);
     for finding in &findings {
         println!("{finding}");
@@ -66,16 +66,16 @@ mod tests {
     #[test]
     fn a_tidy_tree_has_no_findings_and_others_are_sorted_by_place() {
         let changelog = ("CHANGELOG.md", "# Changes\n\n## Unreleased\n");
-        let tidy = Tree::of(&[("crates/tollbar/src/lib.rs", "//! A crate.\n"), changelog]);
+        let tidy = Tree::from_files(&[("crates/tollbar/src/lib.rs", "//! A crate.\n"), changelog]);
         assert_eq!(findings(&tidy), []);
 
-        let untidy = Tree::of(&[
+        let untidy = Tree::from_files(&[
             ("crates/tollbar/src/lib.rs", "fn a() {\n    #[ignore] \n}\n"),
             ("crates/tollbar/src/a.rs", "fn a() {}\n"),
             changelog,
         ]);
         let places: Vec<(String, usize)> =
-            findings(&untidy).into_iter().map(|it| (it.path, it.line)).collect();
+            findings(&untidy).into_iter().map(|finding| (finding.path, finding.line)).collect();
         let lib = || "crates/tollbar/src/lib.rs".to_owned();
         let expected =
             [("crates/tollbar/src/a.rs".to_owned(), 1), (lib(), 1), (lib(), 2), (lib(), 2)];

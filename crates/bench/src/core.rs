@@ -49,32 +49,32 @@ pub(crate) fn main(args: &[&str]) -> ExitCode {
         return worker::main(family, table);
     }
     match parse(Args::new(args)) {
-        Ok(Task::Measure { schedule, only, json }) => measure(schedule, only, json),
-        Ok(Task::Flood { flags, json }) => flood::main(flags, json),
+        Ok(CoreCommand::Measure { schedule, only, json }) => measure(schedule, only, json),
+        Ok(CoreCommand::Flood { flags, json }) => flood::main(flags, json),
         Err(reason) => args::refuse(&reason),
     }
 }
 
 #[derive(Debug)]
-enum Task<'a> {
+enum CoreCommand<'a> {
     Measure { schedule: CoreSchedule, only: &'a str, json: Option<&'a Path> },
     Flood { flags: flood::FloodFlags, json: Option<&'a Path> },
 }
 
-fn parse(mut args: Args<'_>) -> Result<Task<'_>, String> {
+fn parse(mut args: Args<'_>) -> Result<CoreCommand<'_>, String> {
     let json = args.value("--json")?.map(Path::new);
-    let task = if args.flag("--flood") {
+    let command = if args.flag("--flood") {
         let flags = flood::FloodFlags {
             key_count: args.parsed("--keys")?.unwrap_or(50_000_000),
             cost: args.parsed("--cost")?.unwrap_or(1),
         };
-        Task::Flood { flags, json }
+        CoreCommand::Flood { flags, json }
     } else {
         let schedule = if args.flag("--quick") { QUICK } else { FULL };
-        Task::Measure { schedule, only: args.value("--only")?.unwrap_or_default(), json }
+        CoreCommand::Measure { schedule, only: args.value("--only")?.unwrap_or_default(), json }
     };
     args.finish()?;
-    Ok(task)
+    Ok(command)
 }
 
 fn measure(schedule: CoreSchedule, only: &str, json: Option<&Path>) -> ExitCode {
@@ -122,12 +122,13 @@ mod tests {
     #[test]
     fn the_command_line_says_what_to_do() {
         let args = ["--quick", "--only", "hot", "--json", "x.json"];
-        let Ok(Task::Measure { schedule, only, json }) = parse(Args::new(&args)) else {
+        let Ok(CoreCommand::Measure { schedule, only, json }) = parse(Args::new(&args)) else {
             panic!("a measurement was asked for");
         };
         assert_eq!((schedule.rounds, only, json), (QUICK.rounds, "hot", Some(Path::new("x.json"))));
 
-        let Ok(Task::Flood { flags, .. }) = parse(Args::new(&["--flood", "--keys", "9"])) else {
+        let Ok(CoreCommand::Flood { flags, .. }) = parse(Args::new(&["--flood", "--keys", "9"]))
+        else {
             panic!("a flood was asked for");
         };
         assert_eq!((flags.key_count, flags.cost), (9, 1));

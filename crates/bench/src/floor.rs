@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use polymur_hash::PolymurHash;
 use tollbar::Clock;
 
-use crate::huge_pages::{Words, prefetch};
+use crate::huge_pages::{AtomicWords, prefetch};
 
 /// Slots in a line; a slot is two words: the tag, zero while it is free, and the time.
 const LINE_SLOTS: usize = 4;
@@ -32,7 +32,7 @@ pub struct FloorQuota {
 /// The table.
 #[derive(Debug)]
 pub struct Floor<C> {
-    words: Words,
+    words: AtomicWords,
     line_count: u64,
     hasher: PolymurHash,
     clock: C,
@@ -47,7 +47,7 @@ impl<C: Clock> Floor<C> {
         let slot_count = 2 * key_count_max;
         let line_count = slot_count.div_ceil(LINE_SLOTS).max(1);
         Self {
-            words: Words::zeroed(line_count * LINE_WORDS),
+            words: AtomicWords::zeroed(line_count * LINE_WORDS),
             line_count: line_count as u64,
             hasher: PolymurHash::from_u64x2_seed(0x5EED, 0x70_11BA),
             clock,

@@ -17,7 +17,7 @@ pub use worker::{Worker, serve};
 
 /// What a worker says once its table is filled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct WorkerGreeting {
     /// What is known of its subject before anything is measured, metric and value.
     pub facts: Vec<(String, f64)>,
 }

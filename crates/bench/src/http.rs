@@ -7,8 +7,6 @@
 //! the wall also counts what other machines on the same host take.
 
 mod floor;
-mod tollbar;
-mod tower_governor;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -29,7 +27,8 @@ use tollbar_bench::keys::{Order, sequence};
 use tollbar_bench::machine::Machine;
 use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
-use tollbar_http::HeaderStyle;
+use tollbar_http::{HeaderStyle, TollbarLayer};
+use tollbar_rules::{Engine, RuleFile};
 use tower_service::Service;
 
 use crate::args::{self, Args};
@@ -56,6 +55,9 @@ const FLOOR: &str = "our headers alone";
 /// All who take part. Those with `quiet` send no headers.
 const SUBJECTS: &[&str] =
     &[BARE, FLOOR, OURS, OURS_ALIKE, "tollbar, quiet", THEIRS, "tower_governor, quiet"];
+
+/// So much that everything passes, as with the peer.
+const RULES: &str = "rules: [{ name: per_client, limit: 1000000000/s, burst: 1000000000 }]";
 
 const ADDED_NS_MAX: f64 = 1_000.0;
 
@@ -104,6 +106,34 @@ fn app() -> Router {
     Router::new().route("/v1/things", get(async || "hello"))
 }
 
+/// The service behind our layer: one rule per client, with the headers it is told to send.
+fn tollbar_app(style: HeaderStyle) -> Router {
+    let file = RuleFile::parse("bench.yaml", RULES).expect("this rule is sound");
+    let layer = TollbarLayer::builder(Engine::new(file.rules)).headers(style).build();
+    app().layer(layer)
+}
+
+/// The service behind `tower_governor`, by the peer's address, with and without its headers.
+#[cfg(feature = "tower_governor")]
+fn tower_governor_app(has_headers: bool) -> Option<Router> {
+    use tower_governor::GovernorLayer;
+    use tower_governor::governor::GovernorConfigBuilder;
+
+    let mut builder = GovernorConfigBuilder::default();
+    builder.per_nanosecond(1).burst_size(1_000_000_000);
+    Some(if has_headers {
+        let config = builder.use_headers().finish()?;
+        app().layer(GovernorLayer::new(config))
+    } else {
+        app().layer(GovernorLayer::new(builder.finish()?))
+    })
+}
+
+#[cfg(not(feature = "tower_governor"))]
+fn tower_governor_app(_: bool) -> Option<Router> {
+    None
+}
+
 /// Sends a request for each key, all of which have to be answered with 200.
 fn asking(app: Router) -> Box<Checks> {
     // As `axum::serve` does it: without this, axum puts the layers together for every request anew.
@@ -137,11 +167,11 @@ fn build(subject: &str) -> Option<Box<Checks>> {
     match subject {
         "axum" => Some(asking(app())),
         FLOOR => Some(asking(floor::app())),
-        "tollbar" => Some(asking(tollbar::app(HeaderStyle::default()))),
-        "tollbar, x alone" => Some(asking(tollbar::app(HeaderStyle::default().without_ietf()))),
-        "tollbar, quiet" => Some(asking(tollbar::app(HeaderStyle::none()))),
-        "tower_governor" => tower_governor::app(true).map(asking),
-        _ => tower_governor::app(false).map(asking),
+        "tollbar" => Some(asking(tollbar_app(HeaderStyle::default()))),
+        "tollbar, x alone" => Some(asking(tollbar_app(HeaderStyle::default().without_ietf()))),
+        "tollbar, quiet" => Some(asking(tollbar_app(HeaderStyle::none()))),
+        "tower_governor" => tower_governor_app(true).map(asking),
+        _ => tower_governor_app(false).map(asking),
     }
 }
 
@@ -151,7 +181,7 @@ fn measure(schedule: &HttpSchedule, json: Option<&Path>, only: &str) -> ExitCode
     for (workload, client_count) in WORKLOADS {
         let keys = sequence(Order::Uniform, *client_count, ACCESSES);
         let mut subjects = Vec::new();
-        for subject in SUBJECTS.iter().filter(|it| it.contains(only)) {
+        for subject in SUBJECTS.iter().filter(|subject| subject.contains(only)) {
             if let Some(checks) = build(subject) {
                 subjects.push((*subject).to_owned());
                 ready.push((*subject, *workload, checks));
@@ -211,7 +241,7 @@ fn rows(figures: &Figures) -> Vec<Row> {
             rows.push(Row::new(&name, "ns_per_check", summary));
             if *subject != BARE {
                 let added = added(figures, subject, workload);
-                rows.push(Row::new(&name, "added_ns", added.and_then(|it| summarise(&it))));
+                rows.push(Row::new(&name, "added_ns", added.and_then(|rounds| summarise(&rounds))));
             }
         }
     }
@@ -222,7 +252,8 @@ fn targets(figures: &Figures) -> Vec<Target> {
     let mut targets = Vec::new();
     for (workload, _) in WORKLOADS {
         let ours = added(figures, OURS, workload);
-        let absolute = ours.as_ref().and_then(|it| summarise(it)).map(|it| it.value);
+        let absolute =
+            ours.as_ref().and_then(|rounds| summarise(rounds)).map(|summary| summary.value);
         targets.push(Target::new(
             format!("added to a request, {workload}"),
             "ns",
@@ -237,7 +268,7 @@ fn targets(figures: &Figures) -> Vec<Target> {
             targets.push(Target::new(
                 format!("added{name} : added by tower_governor, {workload}"),
                 "ratio",
-                relative.map(|it| it.value),
+                relative.map(|summary| summary.value),
                 Bound::AtMost,
                 1.0,
             ));

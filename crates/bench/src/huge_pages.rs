@@ -11,7 +11,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A fixed number of atomic words, all zero at first. Unmapped on drop.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct AtomicWords {
     mapping: NonNull<libc::c_void>,
     mapping_bytes: usize,
     first: NonNull<AtomicU64>,
@@ -20,11 +20,11 @@ pub(crate) struct Words {
 
 // SAFETY: the words are plain memory owned by this value and only ever lent out as `&AtomicU64`,
 // which may be shared between threads; unmapping needs `&mut self`.
-unsafe impl Send for Words {}
+unsafe impl Send for AtomicWords {}
 // SAFETY: as above.
-unsafe impl Sync for Words {}
+unsafe impl Sync for AtomicWords {}
 
-impl Words {
+impl AtomicWords {
     /// `len` zeroed words.
     ///
     /// # Panics
@@ -64,7 +64,7 @@ impl Words {
     }
 }
 
-impl Drop for Words {
+impl Drop for AtomicWords {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, whole, and no slice of it outlives `self`. It can only fail
         // for arguments that are no mapping, and then there is nothing to do.
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn words_are_zero_aligned_and_writable_to_the_last() {
-        let words = Words::zeroed(300_000);
+        let words = AtomicWords::zeroed(300_000);
         let slice = words.as_slice();
         assert_eq!(slice.len(), 300_000);
         assert_eq!(slice.as_ptr().align_offset(HUGE_PAGE_BYTES), 0);

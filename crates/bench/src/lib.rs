@@ -12,6 +12,8 @@
 //! | [`report`], [`sample`] | rows, targets and tables; medians and ratios |
 //! | [`machine`], [`timer`] | the machine it ran on; clocks and pauses |
 
+#![allow(clippy::let_underscore_must_use, reason = "a benchmark may drop what it does not look at")]
+
 pub mod floor;
 pub mod harness;
 mod huge_pages;

@@ -9,6 +9,8 @@
 //! | `server` | the daemon over its protocols, as a proxy, and under the admin API |
 //! | `args`, `runner` | flags; what all subcommands with two schedules share |
 
+#![allow(clippy::let_underscore_must_use, reason = "a benchmark may drop what it does not look at")]
+
 mod args;
 mod core;
 mod http;

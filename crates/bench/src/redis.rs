@@ -190,9 +190,9 @@ fn rows(results: &RedisResults, paced: &PacedResults, denied: Option<(f64, f64)>
         let of = |figure: fn(&CallerResults) -> f64| {
             summarise(&caller_results.iter().map(figure).collect::<Vec<f64>>())
         };
-        rows.push(Row::new(&trial, RATE, of(|it| it.decisions_per_s)));
-        rows.push(Row::new(&trial, "p50_us", of(|it| it.p50_us)));
-        rows.push(Row::new(&trial, "p99_us", of(|it| it.p99_us)));
+        rows.push(Row::new(&trial, RATE, of(|results| results.decisions_per_s)));
+        rows.push(Row::new(&trial, "p50_us", of(|results| results.p50_us)));
+        rows.push(Row::new(&trial, "p99_us", of(|results| results.p99_us)));
     }
     let denied_trial = TrialName::new(SUBJECTS[0].0, "one_key_denied_under_10_per_min", 1);
     if let Some((commands, checks)) = denied {
@@ -219,7 +219,7 @@ fn targets(
         Target::new(name.to_owned(), "ratio", value, Bound::AtLeast, target)
     };
     let [(one, _), (two, _)] = SUBJECTS;
-    let p99_us: Vec<f64> = paced.ours.iter().map(|it| it.p99_us).collect();
+    let p99_us: Vec<f64> = paced.ours.iter().map(|results| results.p99_us).collect();
     let evalsha = median(results, (one, DEEP, "evalsha_per_decision"));
     vec![
         at_least("one policy vs minimal script, 64 at once", share(one), ONE_POLICY_SHARE_MIN),

@@ -85,18 +85,18 @@ fn measure(schedule: &RulesSchedule, json: Option<&Path>) -> ExitCode {
     let contests: Vec<Contest> = WORKLOADS
         .iter()
         .map(|workload| {
-            let these = ready.iter().filter(|it| it.workload == workload.name);
-            let subjects = these.map(|it| it.subject.to_owned()).collect();
+            let these = ready.iter().filter(|trial| trial.workload == workload.name);
+            let subjects = these.map(|trial| trial.subject.to_owned()).collect();
             Contest { workload: workload.name.to_owned(), threads: 1, subjects }
         })
         .collect();
     let run = |request: &MeasureRequest| -> Result<f64, WorkerError> {
-        let it = ready
+        let trial = ready
             .iter()
-            .find(|it| it.subject == request.subject && it.workload == request.workload)
+            .find(|trial| trial.subject == request.subject && trial.workload == request.workload)
             .expect("only what is ready takes part");
         let duration = Duration::from_millis(request.duration_ms);
-        let timed = time_checks(&*it.checks, &keys, request.threads, request.round, duration);
+        let timed = time_checks(&*trial.checks, &keys, request.threads, request.round, duration);
         if timed.allowed == timed.checks {
             Ok(timed.ns_per_check)
         } else {
@@ -159,8 +159,8 @@ fn rows(figures: &Figures) -> Vec<Row> {
             let summary = figures.get(&name).and_then(|rounds| summarise(rounds));
             rows.push(Row::new(&name, "ns_per_check", summary));
         }
-        let [ours, theirs] =
-            ["tollbar", "limitador"].map(|it| figures.get(&TrialName::new(it, workload.name, 1)));
+        let [ours, theirs] = ["tollbar", "limitador"]
+            .map(|subject| figures.get(&TrialName::new(subject, workload.name, 1)));
         if let (Some(ours), Some(theirs)) = (ours, theirs) {
             let name = TrialName::new("tollbar", workload.name, 1);
             rows.push(Row::new(&name, "speedup_over_limitador", ratio(theirs, ours)));
@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn every_subject_allows_what_it_is_asked() {
         let keys = sequence(Order::Uniform, 100, 64);
-        for it in ready() {
-            assert_eq!((it.checks)(&keys), 64, "{} {}", it.subject, it.workload);
+        for trial in ready() {
+            assert_eq!((trial.checks)(&keys), 64, "{} {}", trial.subject, trial.workload);
         }
     }
 }

@@ -25,7 +25,7 @@ use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
 
 use crate::runner;
-use load::{Keys, Load};
+use load::{KeyChoice, Load};
 use peers::Peer;
 use request_template::RequestTemplate;
 
@@ -99,7 +99,7 @@ type ServerResults = BTreeMap<(&'static str, usize, &'static str), Vec<f64>>;
 
 /// What ten million keys came to.
 #[derive(Debug, Default, Clone, Copy)]
-struct ManyKeys {
+struct ManyKeysResult {
     per_s: Option<f64>,
     cpu_s_per_1m: Option<f64>,
     rss_mb: Option<f64>,
@@ -120,7 +120,9 @@ fn measure(schedule: ServerSchedule) -> io::Result<Report> {
             Ok(peer) => {
                 let at = servers.len();
                 let its_own = subjects_of(&peer);
-                subjects.extend(its_own.into_iter().map(|it| ServerSubject { peer: at, ..it }));
+                subjects.extend(
+                    its_own.into_iter().map(|subject| ServerSubject { peer: at, ..subject }),
+                );
                 servers.push(peer);
             }
             Err(error) => eprintln!("{name} is absent: {error}"),
@@ -140,7 +142,7 @@ fn measure(schedule: ServerSchedule) -> io::Result<Report> {
                 let before = server.cpu_s();
                 let load_result =
                     Load::connect(subject.port, &subject.template).and_then(|mut load| {
-                        load.closed(*pipeline, Keys::Random(KEY_COUNT), schedule.duration)
+                        load.closed(*pipeline, KeyChoice::Random(KEY_COUNT), schedule.duration)
                     });
                 let load_result = match load_result {
                     Ok(load_result) => load_result,
@@ -162,7 +164,7 @@ fn measure(schedule: ServerSchedule) -> io::Result<Report> {
     drop((servers, envoy));
     let many_keys = many_keys(schedule).unwrap_or_else(|error| {
         eprintln!("ten million keys: {error}");
-        ManyKeys::default()
+        ManyKeysResult::default()
     });
     Ok(Report {
         benchmark: "server",
@@ -244,14 +246,14 @@ fn of_hyper(peer: &Peer) -> Vec<ServerSubject> {
 }
 
 /// Ten million keys, each once as fast as it goes; then any of them, calmly.
-fn many_keys(schedule: ServerSchedule) -> io::Result<ManyKeys> {
+fn many_keys(schedule: ServerSchedule) -> io::Result<ManyKeysResult> {
     eprintln!("ten million keys");
     let peer = peers::tollbar(MANY_KEYS)?;
     // A key owes for an hour, so that all ten million are there at once.
     let template = RequestTemplate::resp("CL.THROTTLE KEY 99 1 3600", "*5\r\n:0");
     let mut load = Load::connect(peer.resp, &template)?;
     let before = peer.server.cpu_s();
-    let keys = Keys::EachOnce(MANY_KEYS);
+    let keys = KeyChoice::EachOnce(MANY_KEYS);
     let load_result = load.closed(MANY_KEYS_PIPELINE, keys, schedule.many_keys)?;
     let cpu_s = peer.server.cpu_s().zip(before).map(|(after, before)| after - before);
     if load_result.answers < MANY_KEYS as f64 {
@@ -260,7 +262,7 @@ fn many_keys(schedule: ServerSchedule) -> io::Result<ManyKeys> {
     let mut latencies_us = load.open(CALM_PER_S, MANY_KEYS, schedule.duration * 2)?;
     latencies_us.sort_by(f64::total_cmp);
     let percentile = |percent: usize| latencies_us.get(latencies_us.len() * percent / 100).copied();
-    Ok(ManyKeys {
+    Ok(ManyKeysResult {
         per_s: Some(load_result.answers / load_result.elapsed_s),
         cpu_s_per_1m: cpu_s.map(|cpu_s| cpu_s * 1e6 / load_result.answers),
         rss_mb: peer.server.rss_mb(),
@@ -269,14 +271,14 @@ fn many_keys(schedule: ServerSchedule) -> io::Result<ManyKeys> {
     })
 }
 
-fn rows(results: &ServerResults, many_keys: ManyKeys) -> Vec<Row> {
+fn rows(results: &ServerResults, many_keys: ManyKeysResult) -> Vec<Row> {
     let row = |(&(subject, depth, metric), figures): (&(&'static str, usize, _), &Vec<f64>)| {
         let trial = TrialName::new(subject, &format!("pipeline_{depth}"), 1);
         Row::new(&trial, metric, summarise(figures))
     };
     let mut rows: Vec<Row> = results.iter().map(row).collect();
     let peers = [REDIS_CELL, "throttlecrab-server", THROTTLECRAB_HTTP, NGINX];
-    for absent in peers.into_iter().filter(|it| !results.keys().any(|(name, ..)| name == it)) {
+    for absent in peers.into_iter().filter(|peer| !results.keys().any(|(name, ..)| name == peer)) {
         rows.push(Row::new(&TrialName::new(absent, "pipeline_1", 1), CPU, None));
     }
     let fill = TrialName::new(OURS, "ten_million_keys_pipeline_16", 1);
@@ -295,11 +297,12 @@ fn rows(results: &ServerResults, many_keys: ManyKeys) -> Vec<Row> {
     rows
 }
 
-fn targets(results: &ServerResults, many_keys: ManyKeys) -> Vec<Target> {
+fn targets(results: &ServerResults, many_keys: ManyKeysResult) -> Vec<Target> {
     let cpu = |name: &'static str, depth| results.get(&(name, depth, CPU));
     let against = |ours, theirs, depth, target| {
         let value = cpu(ours, depth).zip(cpu(theirs, depth));
-        let value = value.and_then(|(ours, theirs)| ratio(ours, theirs)).map(|it| it.value);
+        let value =
+            value.and_then(|(ours, theirs)| ratio(ours, theirs)).map(|summary| summary.value);
         let name = format!("CPU of {ours} : {theirs}, pipeline {depth}");
         Target::new(name, "ratio", value, Bound::AtMost, target)
     };
@@ -328,10 +331,10 @@ mod tests {
 
     #[test]
     fn targets_are_there_without_figures_and_missed() {
-        let missed = targets(&ServerResults::new(), ManyKeys::default());
+        let missed = targets(&ServerResults::new(), ManyKeysResult::default());
         assert_eq!(missed.len(), 12);
         assert!(missed.iter().all(|target| !target.met && target.value.is_none()));
-        let rows = rows(&ServerResults::new(), ManyKeys::default());
+        let rows = rows(&ServerResults::new(), ManyKeysResult::default());
         assert!(rows.iter().all(|row| row.value.is_none()));
     }
 }

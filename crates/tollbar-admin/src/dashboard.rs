@@ -182,7 +182,7 @@ async fn check_session(
     }
     let (mut parts, body) = request.into_parts();
     let body = match parts.method {
-        Method::POST => Origin::of(&parts.extensions).read(body, FORM_BYTES_MAX).await,
+        Method::POST => Origin::from_extensions(&parts.extensions).read(body, FORM_BYTES_MAX).await,
         _ => Ok(Bytes::new()),
     };
     let body = match body {
@@ -193,7 +193,7 @@ async fn check_session(
         Ok(session) => session,
         Err(problem) => return response::render_problem(Layout::signed_out(), &problem),
     };
-    let layout = session.as_ref().map(|it| Layout::signed_in(it, NavItem::Other));
+    let layout = session.as_ref().map(|session| Layout::signed_in(session, NavItem::Other));
     match CheckedRequest::new(&parts, session, &body) {
         Ok(Some(checked)) => {
             parts.extensions.insert(checked);
@@ -274,7 +274,7 @@ impl FromRequestParts<Arc<Dashboard>> for SessionRequest {
 /// Shows the form for a token, or the first page to those who are signed in.
 async fn show_login(Extension(checked): Extension<CheckedRequest>) -> HttpResponse {
     if let Some(session) = &checked.session {
-        return redirect(Permissions::of(&session.actor).home());
+        return redirect(Permissions::for_actor(&session.actor).home());
     }
     let to = checked.query.local_path("to").unwrap_or("/").to_owned();
     response::render_page(StatusCode::OK, &LoginPage { layout: Layout::signed_out(), to })
@@ -289,10 +289,10 @@ async fn sign_in(
     let Dashboard { admin, sessions, is_secure, .. } = &*dashboard;
     let to = form.local_path("to").unwrap_or("/").to_owned();
     let bearer = HeaderValue::from_str(&format!("Bearer {}", form.text("token").trim()));
-    let headers = bearer.into_iter().map(|it| (AUTHORIZATION, it)).collect::<HeaderMap>();
+    let headers = bearer.into_iter().map(|value| (AUTHORIZATION, value)).collect::<HeaderMap>();
     let session = match admin.authenticate(&headers, origin.peer).await {
         Ok(actor) => {
-            let home = Permissions::of(&actor).home();
+            let home = Permissions::for_actor(&actor).home();
             Ok((sessions.begin(actor, admin.now()), home))
         }
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED => Err(Problem::unauthorized(
@@ -323,7 +323,7 @@ async fn sign_out(SessionRequest { dashboard, session, .. }: SessionRequest) -> 
 
 impl Dashboard {
     /// Watches until the daemon stops.
-    pub fn start(admin: Arc<Admin>, is_secure: bool, stopped: ShutdownSignal) -> Self {
+    pub fn start(admin: Arc<Admin>, is_secure: bool, stopped: &ShutdownSignal) -> Self {
         let live = LiveUpdates::start(Arc::clone(&admin), stopped);
         Self { admin, sessions: Arc::default(), live, is_secure }
     }
@@ -332,7 +332,7 @@ impl Dashboard {
     pub(crate) fn has_path(path: &str) -> bool {
         let first = path.split('/').nth(1);
         let mut paths = PATHS.iter().chain(&OTHER_PATHS);
-        first.is_some() && paths.any(|it| it.split('/').nth(1) == first)
+        first.is_some() && paths.any(|known| known.split('/').nth(1) == first)
     }
 
     /// Returns the session of the cookie in `headers`; `None` if nobody is signed in.
@@ -348,7 +348,10 @@ impl Dashboard {
 
 /// The value of a cookie.
 fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    let lines = headers.get_all(COOKIE).iter().filter_map(|it| it.to_str().ok());
-    let pairs = lines.flat_map(|it| it.split(';'));
-    pairs.filter_map(|it| it.trim().split_once('=')).find(|it| it.0 == name).map(|it| it.1)
+    let lines = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = lines.flat_map(|line| line.split(';'));
+    pairs
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|pair| pair.0 == name)
+        .map(|pair| pair.1)
 }

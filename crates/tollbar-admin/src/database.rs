@@ -51,7 +51,8 @@ pub use row::{
 pub use rule_id::{RuleId, RuleIdError};
 pub use sync::cache::CacheError;
 pub use sync::contents::{DatabaseContents, SkippedRow};
-pub use sync::live_rules::{LiveRules, LiveStatus};
+pub use sync::live_rules::{DATABASE, LiveRules, LiveStatus, RULES_CACHE};
+pub use sync::merge::VoidReplaces;
 pub use tollbar_daemon::usage::UsageRow;
 
 /// A database of rules. Clones are the same one.
@@ -75,10 +76,10 @@ macro_rules! transact {
     ($self:ident, $purpose:expr, |$sql:ident| $work:expr) => {{
         let (purpose, now) = ($purpose, $self.clock.now());
         let done = match &$self.database {
-            Database::Sqlite(it) => it.run(purpose, now, move |$sql| block_on($work)).await,
-            Database::Postgres(it) => {
+            Database::Sqlite(sqlite) => sqlite.run(purpose, now, move |$sql| block_on($work)).await,
+            Database::Postgres(postgres) => {
                 let work = async {
-                    let mut client = it.client(&*$self.clock).await?;
+                    let mut client = postgres.client(&*$self.clock).await?;
                     let transaction = postgres::begin(&mut client, purpose, now).await?;
                     let $sql = &transaction;
                     let done = $work.await;
@@ -260,8 +261,9 @@ operations! {
     Read usage(filter: &UsageFilter, page: &PageRequest) -> Page<UsageRow>
         = |sql| usage::page(sql, &filter, &page);
 
-    /// Writes down which revision a node enforces.
-    Write report_node(node: &str, revision: u64) -> () = |sql| nodes::report(sql, &node, revision);
+    /// Writes down which revision a node enforces, and where it counts.
+    Write report_node(node: &str, revision: u64, store: &str) -> ()
+        = |sql| nodes::report(sql, &node, revision, &store);
 
     /// Returns the nodes that have reported, by name.
     Read nodes() -> Vec<NodeRow> = |sql| nodes::list(sql);
@@ -305,7 +307,7 @@ impl Repository {
     pub(crate) async fn listen(&self) -> Option<Result<postgres::ChangeNotifications>> {
         match &self.database {
             Database::Sqlite(_) => None,
-            Database::Postgres(it) => Some(it.listen().await),
+            Database::Postgres(postgres) => Some(postgres.listen().await),
         }
     }
 
@@ -314,7 +316,7 @@ impl Repository {
     pub(crate) async fn ping(&self) -> Result<()> {
         match &self.database {
             Database::Sqlite(_) => Ok(()),
-            Database::Postgres(it) => it.ping().await,
+            Database::Postgres(postgres) => postgres.ping().await,
         }
     }
 }

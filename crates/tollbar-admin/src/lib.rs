@@ -12,6 +12,10 @@
 //!
 //! Nothing here is on the path of a check. The binary is the interface: this library promises nothing to other
 //! crates.
+#![cfg_attr(
+    test,
+    allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")
+)]
 #![allow(
     missing_docs,
     rustdoc::private_intra_doc_links,

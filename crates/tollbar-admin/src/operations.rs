@@ -44,8 +44,7 @@ use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::net::Peer;
 use tollbar_daemon::net::endpoint::Endpoint;
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::protocol::http::Api;
-use tollbar_daemon::store::ahead_of_clock::AheadOfClock;
+use tollbar_daemon::protocol::http::{Api, HealthResponse};
 
 /// How long somebody who changed something waits for it to be enforced here.
 const ENFORCED_WITHIN: Duration = Duration::from_secs(2);
@@ -83,13 +82,10 @@ pub struct Admin {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdminHealth {
-    /// `ok`, or `degraded` while the store of counters does not answer.
-    status: &'static str,
-    /// `ok`, or `unavailable`: requests are checked all the same.
-    database: &'static str,
-    /// Denials by counters that owe more than their policy can, where there were any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ahead_of_clock: Option<AheadOfClock>,
+    #[serde(flatten)]
+    health: HealthResponse,
+    /// How many rules, exemptions and keys of the database the node that answers does not enforce.
+    not_in_force: usize,
 }
 
 impl Admin {
@@ -121,6 +117,10 @@ impl Admin {
                 self.live.wait_until_enforced(revisions.rules).await;
             }
         };
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "the change is stored; the response says what is in force so far"
+        )]
         let _ = timeout(ENFORCED_WITHIN, enforced).await;
     }
 
@@ -134,8 +134,8 @@ impl Admin {
         let (first, second) = (values.next(), values.next());
         // Of two that are sent, which one is meant would be a guess.
         let token = first.filter(|_| second.is_none()).map(HeaderValue::as_bytes);
-        let token = token.and_then(|it| {
-            let (scheme, token) = it.split_at_checked(7)?;
+        let token = token.and_then(|value| {
+            let (scheme, token) = value.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
         });
         let presented = auth::authentication::PresentedToken { token, peer, now: self.now() };
@@ -143,9 +143,7 @@ impl Admin {
     }
 
     pub fn health(&self) -> AdminHealth {
-        let is_database_well = self.live.status().away.is_none();
-        let database = if is_database_well { "ok" } else { "unavailable" };
-        let ahead_of_clock = AheadOfClock::of(&self.daemon.engine);
-        AdminHealth { status: self.daemon.health().word(), database, ahead_of_clock }
+        let not_in_force = self.live.status().skipped.len();
+        AdminHealth { health: HealthResponse::new(&self.daemon), not_in_force }
     }
 }

@@ -22,7 +22,7 @@ impl Origin {
     }
 
     /// Returns the origin of the request with these extensions.
-    pub(crate) fn of(extensions: &Extensions) -> &Self {
+    pub(crate) fn from_extensions(extensions: &Extensions) -> &Self {
         extensions.get().expect("the listener adds it to every request")
     }
 

@@ -20,8 +20,14 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use thiserror::Error;
+use tollbar_rules::FileError;
 
-use crate::config::{self, ConfigError};
+#[cfg(test)]
+use crate::config::Config;
+use crate::config::ConfigError;
+use crate::config::file::ConfigFile;
+use crate::config::options::Sources;
 use client::{ApiError, Client, ServerFlags};
 
 /// Limits the rate of requests.
@@ -83,6 +89,18 @@ impl<C: Subcommand> RemoteCommand<C> {
     }
 }
 
+/// The name of the command that serves.
+const SERVE: &str = "serve";
+
+/// Why a command line cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum ParseError {
+    #[error(transparent)]
+    CommandLine(#[from] clap::Error),
+    #[error(transparent)]
+    File(FileError),
+}
+
 /// What the exit code says, for scripts.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -115,30 +133,51 @@ impl ExitStatus {
 }
 
 impl Command {
-    /// Reads the command line, and the file of settings that it names. Ends the process where that is
+    /// Reads the command line, and the file that it names. Ends the process where that is
     /// wrong, or where nothing but help is asked for.
     pub(crate) fn read() -> Result<Self, ConfigError> {
-        let arguments: Vec<OsString> = std::env::args_os().collect();
-        let mut matches = Self::clap_command().get_matches_from(&arguments);
-        let file = match matches.subcommand() {
-            Some(("serve", serve)) => serve.get_one::<PathBuf>("config").cloned(),
+        match Self::parse(std::env::args_os()) {
+            Ok(command) => Ok(command),
+            Err(ParseError::CommandLine(error)) => error.exit(),
+            Err(ParseError::File(error)) => Err(ConfigError::File(error)),
+        }
+    }
+
+    /// What these arguments say, the program's name first.
+    pub(crate) fn parse(
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Result<Self, ParseError> {
+        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+        let mut command = Self::clap_command();
+        let mut matches = command.clone().try_get_matches_from(&arguments)?;
+        let path = match matches.subcommand() {
+            Some((SERVE, serve)) => serve.get_one::<PathBuf>("config").cloned(),
             _ => None,
         };
-        if let Some(path) = file {
+        let mut file = None;
+        if let (Some(path), Some(serve)) = (path, command.find_subcommand(SERVE)) {
+            let config_file = ConfigFile::read(serve, &path).map_err(ParseError::File)?;
             // Said again, to a command whose defaults are the file's.
-            let mut wrong = None;
-            let command = Self::clap_command().mut_subcommand("serve", |serve| {
-                config::file::apply(serve.clone(), &path).unwrap_or_else(|error| {
-                    wrong = Some(error);
-                    serve
-                })
-            });
-            if let Some(error) = wrong {
-                return Err(ConfigError::File(error));
-            }
-            matches = command.get_matches_from(&arguments);
+            command = command.mut_subcommand(SERVE, |serve| config_file.apply(serve));
+            matches = command.try_get_matches_from(&arguments)?;
+            file = Some(config_file);
         }
-        Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+        let mut parsed = Self::from_arg_matches(&matches)?;
+        if let (Verb::Serve(serve), Some((SERVE, matches))) =
+            (&mut parsed.verb, matches.subcommand())
+        {
+            serve.config.sources = Sources::new(matches, file.as_ref());
+        }
+        Ok(parsed)
+    }
+
+    /// The configuration that `serve` is called with.
+    #[cfg(test)]
+    pub(crate) fn into_config(self) -> Config {
+        match self.verb {
+            Verb::Serve(serve) => serve.config,
+            _ => panic!("not `serve`"),
+        }
     }
 
     /// The command line with its exit codes.
@@ -150,13 +189,13 @@ impl Command {
         let exit_status = match self.verb {
             Verb::Serve(serve) => serve.run(),
             Verb::Rules(rules) => rules.run(),
-            Verb::Exempt(it) => it.run(exempt::ExemptCommand::run),
-            Verb::Key(it) => it.run(key::KeyCommand::run),
-            Verb::Counters(it) => it.run(counters::CountersCommand::run),
+            Verb::Exempt(command) => command.run(exempt::ExemptCommand::run),
+            Verb::Key(command) => command.run(key::KeyCommand::run),
+            Verb::Counters(command) => command.run(counters::CountersCommand::run),
             Verb::Usage(usage) => usage.run(),
             Verb::Explain(explain) => explain.run(),
             Verb::Nodes(nodes) => nodes.run(),
-            Verb::Token(it) => it.run(token::TokenCommand::run),
+            Verb::Token(command) => command.run(token::TokenCommand::run),
             Verb::Completions { shell } => {
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut Self::clap_command(), "tollbar", &mut text);
@@ -184,6 +223,7 @@ fn with_exit_codes(command: clap::Command) -> clap::Command {
 
 /// Prints a text. The reader may have stopped: `tollbar rules list | head` is no mistake.
 fn print_text(text: &str) {
+    #[expect(clippy::let_underscore_must_use, reason = "a reader that has hung up needs no text")]
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 

@@ -1,14 +1,16 @@
 //! What `tollbar serve` is told: by flags; where a flag is absent, by the environment; where that is
-//! silent too, by the [`file`].
+//! silent too, by the [`file`]. Where each option has an effect is in the table of [`options`].
 
 pub(crate) mod file;
+pub(crate) mod options;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use thiserror::Error;
-use tollbar_rules::{FileError, RuleFile, RuleSet, RuleSetError};
+use tollbar_rules::{FileError, OnOutage, Rule, RuleFile, RuleSet, RuleSetError};
+use tracing::warn;
 
 use tollbar_admin::database::flags::DatabaseFlags;
 use tollbar_admin::operations::AdminFlags;
@@ -20,11 +22,13 @@ use tollbar_daemon::net::endpoint::Endpoint;
 use tollbar_daemon::net::open_files::{self, TooFewFiles};
 use tollbar_daemon::net::tls::{TlsError, TlsFiles};
 use tollbar_daemon::protocol::envoy::{self, EnvoyFlags};
-use tollbar_daemon::protocol::forward_auth::{ApiKeysError, ProxyFlags};
+use tollbar_daemon::protocol::forward_auth::{ProxyFlags, ProxyFlagsError};
 use tollbar_daemon::protocol::proxy::{GatewayFlags, GatewayFlagsError};
 use tollbar_daemon::store::{StoreFlags, StoreFlagsError};
 use tollbar_daemon::telemetry::{DenialFlags, LogFlags, TraceFlags};
 use tollbar_daemon::token::Tokens;
+
+use options::{OptionError, Sources};
 
 /// The flags of the daemon.
 #[derive(Debug, Clone, Args)]
@@ -108,6 +112,10 @@ pub(crate) struct Config {
     /// Reads what no flag and no variable says from this file: the same names, in YAML
     #[arg(id = "config", long = "config", env = "TOLLBAR_CONFIG", value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+
+    /// By what each option was given.
+    #[arg(skip)]
+    pub(crate) sources: Sources,
 }
 
 /// What is wrong with what the daemon was told.
@@ -146,7 +154,7 @@ pub(crate) enum ConfigError {
     )]
     Permits { path: PathBuf, rule: String },
     #[error(transparent)]
-    ApiKeys(#[from] ApiKeysError),
+    Proxies(#[from] ProxyFlagsError),
     #[error(transparent)]
     Secret(#[from] SecretError),
     #[error(transparent)]
@@ -157,6 +165,30 @@ pub(crate) enum ConfigError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     OpenFiles(#[from] TooFewFiles),
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    #[error(
+        "every listener is off, so that nothing could be asked: give one of --listen, --grpc, --resp, --upstream or \
+         --database an endpoint"
+    )]
+    NothingListens,
+}
+
+/// Something that rules say and that has no effect.
+#[derive(Debug)]
+pub(crate) struct IdleField {
+    pub(crate) why: &'static str,
+    /// The names of the rules that say it.
+    pub(crate) rules: Vec<Arc<str>>,
+}
+
+impl IdleField {
+    /// Logs a warning, if there is such a rule.
+    pub(crate) fn log(&self) {
+        if !self.rules.is_empty() {
+            warn!(rules = self.rules.join(" "), "{}", self.why);
+        }
+    }
 }
 
 /// The rules where no file is given.
@@ -173,14 +205,42 @@ impl Config {
         self.admin.endpoint(self.database.database.is_some())
     }
 
-    /// Warns of rules that Envoy's calls are not answered by, where it can call.
-    pub(crate) fn warn_of_permits(&self, rules: &RuleSet) {
-        if self.grpc != Endpoint::Off {
-            envoy::warn_of_permits(
-                envoy::EnvoyConfig::new(&self.envoy, self.rules.is_some()),
-                rules,
-            );
+    /// Returns what rules say that has no effect on this daemon, or none on calls of Envoy. No error: a file of rules
+    /// may be shared with other daemons.
+    pub(crate) fn idle_fields(&self, rules: &RuleSet) -> Vec<IdleField> {
+        let names = |is_idle: fn(&Rule) -> bool| {
+            let idle = rules.rules().iter().filter(|rule| rule.enabled && is_idle(rule));
+            idle.map(|rule| Arc::clone(&rule.name)).collect()
+        };
+        let mut found = Vec::new();
+        if self.store.is_memory() {
+            found.push(IdleField {
+                why: "`on_store_failure` has no effect over --store memory, which has no outages",
+                rules: names(|rule| rule.on_store_failure != OnOutage::Allow),
+            });
         }
+        if self.grpc != Endpoint::Off {
+            let envoy = envoy::EnvoyConfig::new(&self.envoy, self.has_rules());
+            let with_permits = envoy::rules_with_permits(envoy, rules);
+            let has_queue = |rule: &Rule| {
+                rule.all_limits().any(|limit| limit.policy().queue_length().is_some())
+            };
+            found.push(IdleField {
+                why: "`queue` holds no request of Envoy: what it admits passes at once",
+                rules: names(has_queue),
+            });
+            found.push(IdleField {
+                why: "these limit what is in flight, and Envoy gives nothing back: such limits do not apply to its \
+                      calls, and all others do",
+                rules: with_permits.map(|rule| Arc::clone(&rule.name)).collect(),
+            });
+        }
+        found
+    }
+
+    /// Returns true if rules are given, in whichever way: those in force are more than the example.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.rules.is_some() || self.gateway.limit.is_some() || self.database.database.is_some()
     }
 
     /// The secret for receipts, where one is given.
@@ -228,12 +288,26 @@ impl Config {
         Ok(Some(Arc::new(tokens)))
     }
 
+    /// Refuses options that have no effect or exclude each other, and warns of those that a shared file gives.
+    pub(crate) fn check_options(&self) -> Result<(), ConfigError> {
+        for warning in options::check(self)? {
+            warn!("{warning}");
+        }
+        let (proxy, admin) = (self.gateway.endpoint(), self.admin_endpoint());
+        let endpoints = self.endpoints().map(|(_, endpoint)| endpoint);
+        if endpoints.into_iter().chain([&proxy, &admin]).all(|endpoint| *endpoint == Endpoint::Off)
+        {
+            return Err(ConfigError::NothingListens);
+        }
+        Ok(())
+    }
+
     /// Refuses to listen where anybody could ask, unless it is said that this is meant.
     pub(crate) fn check_exposure(&self) -> Result<(), ConfigError> {
         let asks_who = self.token_file.is_some() || self.tls.authenticates();
         let mut endpoints = self.endpoints().into_iter();
         // A client's certificate is asked for on TCP only, and who may use a path its permissions say.
-        match endpoints.find(|(_, it)| !it.is_local()) {
+        match endpoints.find(|(_, endpoint)| !endpoint.is_local()) {
             Some((flag, endpoint)) if !asks_who && !self.insecure => {
                 return Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() });
             }
@@ -250,8 +324,9 @@ impl Config {
     /// Sees to it that there can be as many connections as are allowed.
     pub(crate) fn allow_open_files(&self) -> Result<(), ConfigError> {
         let (proxy, admin) = (self.gateway.endpoint(), self.admin_endpoint());
-        let endpoints = self.endpoints().into_iter().map(|(_, it)| it).chain([&proxy, &admin]);
-        let listeners = endpoints.filter(|it| **it != Endpoint::Off).count();
+        let endpoints =
+            self.endpoints().into_iter().map(|(_, endpoint)| endpoint).chain([&proxy, &admin]);
+        let listeners = endpoints.filter(|endpoint| **endpoint != Endpoint::Off).count();
         let to_upstream = self.gateway.upstream_connections_max(self.bounds);
         Ok(open_files::raise_limit(self.bounds.max_connections, listeners, to_upstream)?)
     }

@@ -3,7 +3,7 @@
 
 mod database;
 mod greeting;
-mod periodic;
+pub(crate) mod periodic;
 mod reload;
 mod systemd;
 
@@ -11,39 +11,37 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinHandle;
-use tokio::time::{Interval, interval, timeout};
+use tokio::time::{Interval, interval, sleep};
 use tollbar::SnapshotError;
 use tollbar_rules::{AsyncEngine, RuleSet, RuleSetError};
-use tracing::info;
+use tracing::{error, info, warn};
 
-use crate::config::{Config, ConfigError};
-use database::{Database, DatabaseError, DatabaseTasks};
-use periodic::PeriodicWork;
-use reload::{Reloader, warn_of};
+use crate::config::{Config, ConfigError, IdleField};
+use database::{Database, DatabaseError};
+use periodic::RuleWarningLog;
+use reload::{ReloadTask, Reloader, warn_of};
 use tollbar_admin::dashboard::Dashboard;
-use tollbar_admin::database::LiveRules;
+use tollbar_admin::database::{DATABASE, LiveRules};
 use tollbar_admin::listener::AdminHttp;
 use tollbar_admin::operations::{Admin, tokens as admin_tokens};
+use tollbar_admin::usage::node::NodeIdentity;
 use tollbar_daemon::daemon::Daemon;
-use tollbar_daemon::health::HealthSource;
 use tollbar_daemon::metrics::ProtocolName;
 use tollbar_daemon::net::endpoint::Endpoint;
 use tollbar_daemon::net::tls::Tls;
 use tollbar_daemon::net::{Listeners, Protocol};
 use tollbar_daemon::protocol::envoy::{self, Envoy, EnvoyLimits};
-use tollbar_daemon::protocol::forward_auth::Trust;
+use tollbar_daemon::protocol::forward_auth::ProxyTrust;
 use tollbar_daemon::protocol::grpc::Grpc;
 use tollbar_daemon::protocol::http::Http;
 use tollbar_daemon::protocol::proxy::{GatewayFlagsError, PreparedProxy};
 use tollbar_daemon::protocol::resp::Resp;
 use tollbar_daemon::shutdown::{ShutdownSignal, ShutdownTrigger};
-use tollbar_daemon::store::StoreFlagsError;
 use tollbar_daemon::store::counters::Counters;
-use tollbar_daemon::store::snapshot::snapshot_error_text;
+use tollbar_daemon::store::snapshot::{SNAPSHOT, SnapshotFile, snapshot_error_text};
+use tollbar_daemon::store::{StoreFlagsError, StoreProbe};
 use tollbar_daemon::telemetry::{Traces, TracesError};
 use tollbar_daemon::token::Tokens;
 
@@ -59,7 +57,7 @@ pub(crate) struct PreparedConfig {
     tokens: Option<Arc<Tokens>>,
     tls: Option<Tls>,
     envoy: EnvoyLimits,
-    trust: Trust,
+    trust: Arc<ProxyTrust>,
     proxy: Option<PreparedProxy>,
 }
 
@@ -86,17 +84,17 @@ pub(crate) enum ServeError {
 
 /// Reads what `config` names. Serves nothing.
 pub(crate) fn prepare(config: Config) -> Result<PreparedConfig, ConfigError> {
+    config.check_options()?;
     config.check_exposure()?;
     let tokens = config.read_tokens()?;
     let receipt_secret = config.read_receipt_secret()?;
     let tls = Tls::read(&config.tls)?;
     let file = config.read_rules()?;
-    warn_of(&file.warnings);
-    config.warn_of_permits(&file.rules);
+    warn_of(&file.warnings, config.database.database.is_some());
     let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
-    let trust = config.proxies.trust()?;
+    let trust = Arc::new(config.proxies.trust()?);
     config.store.check()?;
-    let proxy = config.gateway.prepare(&config.proxies.trusted_proxies, config.bounds)?;
+    let proxy = config.gateway.prepare(&config.proxies, &trust, config.bounds)?;
     config.allow_open_files()?;
     Ok(PreparedConfig {
         config,
@@ -110,6 +108,19 @@ pub(crate) fn prepare(config: Config) -> Result<PreparedConfig, ConfigError> {
     })
 }
 
+impl PreparedConfig {
+    /// Warns of what the rules say and has no effect. A daemon that serves does so by a task, with the rules of the
+    /// database too.
+    pub(crate) fn warn_of_idle_fields(&self) {
+        self.config.idle_fields(&self.rules).iter().for_each(IdleField::log);
+    }
+
+    /// Writes, reads and expires a key at every server of the store.
+    pub(crate) fn probe_store(&self) -> Result<StoreProbe, StoreFlagsError> {
+        self.config.store.probe()
+    }
+}
+
 /// The parts of the daemon before it accepts connections.
 struct DaemonParts {
     config: Arc<Config>,
@@ -121,7 +132,7 @@ struct DaemonParts {
     tokens: Option<Arc<Tokens>>,
     tls: Option<Tls>,
     envoy: Arc<EnvoyLimits>,
-    trust: Arc<ArcSwap<Trust>>,
+    trust: Arc<ProxyTrust>,
     proxy: Option<PreparedProxy>,
 }
 
@@ -129,21 +140,20 @@ struct DaemonParts {
 struct Server {
     daemon: Arc<Daemon>,
     listeners: Listeners,
-    reload: Reloader,
     signals: Signals,
     /// Stops the listeners.
     stop: ShutdownTrigger,
     /// Ends what goes on until the last response is sent.
     end: ShutdownTrigger,
-    database_tasks: Option<DatabaseTasks>,
-    snapshot: Option<JoinHandle<Result<(), SnapshotError>>>,
+    /// Its name is this node's for as long as the daemon runs.
+    _node: Option<NodeIdentity>,
+    snapshot: Option<Arc<SnapshotFile>>,
     traces: Option<Arc<Traces>>,
 }
 
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    hang_up: Signal,
 }
 
 /// Serves until a signal says to stop and every request that was read is answered.
@@ -162,6 +172,8 @@ async fn open(prepared: PreparedConfig) -> Result<DaemonParts, ServeError> {
     let PreparedConfig { config, rules, receipt_secret, tokens, tls, envoy, trust, proxy } =
         prepared;
     let counters = config.store.open()?;
+    // What a store refuses is known before the first request, and a store that is there is connected to.
+    counters.clone().probe().await;
     let engine = AsyncEngine::builder(rules, counters.store());
     let engine = Arc::new(match receipt_secret {
         Some(secret) => engine.receipt_secret(secret).build()?,
@@ -172,9 +184,10 @@ async fn open(prepared: PreparedConfig) -> Result<DaemonParts, ServeError> {
     let tally = has_database.then(|| Arc::new(config.metering.tally()));
     let live = Arc::new(LiveRules::new(Arc::clone(&engine)));
     let daemon = Daemon::new(engine, counters.clone(), tokens.clone())
-        .with_database(Arc::clone(&live) as Arc<dyn HealthSource>)
         .with_metering(tally.clone())
         .with_telemetry(config.denials.open(), traces.clone());
+    let of_database = Arc::clone(&live);
+    daemon.health.add(DATABASE, move || of_database.health());
     let database = Database::open(&config, &live, tally).await?;
     Ok(DaemonParts {
         config: Arc::new(config),
@@ -186,7 +199,7 @@ async fn open(prepared: PreparedConfig) -> Result<DaemonParts, ServeError> {
         tokens,
         tls,
         envoy: Arc::new(envoy),
-        trust: Arc::new(ArcSwap::from_pointee(trust)),
+        trust,
         proxy,
     })
 }
@@ -199,15 +212,15 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
     let signals = Signals {
         terminate: signal(SignalKind::terminate())?,
         interrupt: signal(SignalKind::interrupt())?,
-        hang_up: signal(SignalKind::hangup())?,
     };
+    let hang_up = signal(SignalKind::hangup())?;
     let (stop, stopped) = ShutdownSignal::new();
-    let options = envoy::EnvoyConfig::new(&config.envoy, config.rules.is_some());
+    let options = envoy::EnvoyConfig::new(&config.envoy, config.has_rules());
     let service = Envoy::new(daemon.for_protocol(ProtocolName::Envoy), Arc::clone(&envoy), options);
     let grpc = Grpc::new(daemon.for_protocol(ProtocolName::Grpc), service, &stopped);
-    let (is_secure, admin_stopped) = (tls.is_some(), stopped.clone());
-    let metrics = Arc::clone(&daemon.metrics);
-    let mut listeners = Listeners::new(config.bounds, tls, stopped, metrics);
+    let (is_secure, accepting_stopped) = (tls.is_some(), stopped.clone());
+    let (metrics, tasks) = (Arc::clone(&daemon.metrics), Arc::clone(&daemon.tasks));
+    let mut listeners = Listeners::new(config.bounds, tls, stopped, metrics, tasks);
     let http = Http::new(Arc::clone(&daemon), Arc::clone(&trust));
     listen(&mut listeners, "--listen", &config.listen, http).await?;
     listen(&mut listeners, "--grpc", &config.grpc, grpc).await?;
@@ -223,7 +236,7 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
         listen(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
     let (end, ended) = ShutdownSignal::new();
-    let (mut admin_token, mut database_tasks) = (None, None);
+    let (mut admin_token, mut node) = (None, None);
     if let Some(database) = database {
         let repository = database.repository.clone();
         let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon), Arc::clone(&live)));
@@ -234,18 +247,32 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
         };
         let endpoint = config.admin_endpoint();
         let is_secure = is_secure && matches!(endpoint, Endpoint::Tcp(_));
-        let dashboard = Dashboard::start(Arc::clone(&admin), is_secure, admin_stopped);
+        let dashboard = Dashboard::start(Arc::clone(&admin), is_secure, &accepting_stopped);
         listen(&mut listeners, "--admin", &endpoint, AdminHttp::new(admin, dashboard)).await?;
-        database_tasks = Some(database.start(&ended));
+        node = Some(database.start(&daemon, &ended));
     }
     let snapshot = config.store.snapshot.file_for(counters.memory());
-    let snapshot = snapshot.map(|snapshot| tokio::spawn(snapshot.run(ended)));
+    if let Some(snapshot) = &snapshot {
+        let pulse = snapshot.start(&daemon.tasks, &ended);
+        daemon.health.add(SNAPSHOT, move || Some(pulse.health()));
+    }
+    let is_forgetful = counters.memory().is_some() && snapshot.is_none();
+    let rule_warnings = RuleWarningLog::new(&config, &envoy, is_forgetful);
+    periodic::start(&daemon, rule_warnings, &ended);
 
-    greeting::print(&config, listeners.urls(), admin_token.as_ref());
+    let rules = daemon.engine.rules();
+    greeting::print(&config, &rules, listeners.urls(), admin_token.as_ref());
+    if node.is_some() && greeting::is_without_limits(&config, &rules) {
+        warn!(
+            "there is no rule, in --rules or in --database: nothing is limited until one is added"
+        );
+    }
     info!(store = %config.store, listeners = listeners.urls().join(" "), "serving");
     systemd::notify_ready();
-    let reload = Reloader::new(config, Arc::clone(&daemon), live, tokens, envoy, trust);
-    Ok(Server { daemon, listeners, reload, signals, stop, end, database_tasks, snapshot, traces })
+    let reloader = Reloader::new(config, Arc::clone(&daemon), live, tokens, envoy, trust);
+    let reload = ReloadTask { reloader, hang_up, tls: listeners.tls.take() };
+    reload.start(&daemon.tasks, &accepting_stopped);
+    Ok(Server { daemon, listeners, signals, stop, end, _node: node, snapshot, traces })
 }
 
 async fn listen<P: Protocol>(
@@ -259,24 +286,14 @@ async fn listen<P: Protocol>(
 }
 
 impl Server {
-    /// Reloads and does periodic work until a signal says to stop.
+    /// Waits until a signal says to stop. Everything else is done by tasks.
     async fn run(&mut self) {
-        let Signals { terminate, interrupt, hang_up } = &mut self.signals;
-        let mut work = PeriodicWork::start(Arc::clone(&self.daemon));
+        let Signals { terminate, interrupt } = &mut self.signals;
         let mut watchdog = systemd::watchdog_period().map(interval);
         loop {
             tokio::select! {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                _ = hang_up.recv() => {
-                    systemd::notify_reloading();
-                    self.reload.reload_all(self.listeners.tls.as_mut());
-                    systemd::notify_ready();
-                }
-                () = work.due() => {
-                    self.reload.reload_changed();
-                    work.run();
-                }
                 () = tick(&mut watchdog) => systemd::feed_watchdog(),
             }
         }
@@ -287,19 +304,20 @@ impl Server {
         systemd::notify_stopping();
         info!("stopping: answering the requests that were read");
         self.stop.announce();
-        let _ = timeout(NOTICE, std::future::pending::<()>()).await;
+        sleep(NOTICE).await;
         drop(self.stop);
         self.listeners.join().await;
         drop(self.end);
-        if let Some(tasks) = self.database_tasks {
-            tasks.finish().await;
-        }
-        if let Some(traces) = self.traces {
-            let _ = tokio::task::spawn_blocking(move || traces.finish()).await;
+        // The last usage and the last rules are written by their tasks.
+        self.daemon.tasks.join().await;
+        if let Some(traces) = self.traces
+            && tokio::task::spawn_blocking(move || traces.finish()).await.is_err()
+        {
+            error!("the last traces are lost");
         }
         let written = match self.snapshot {
             None => Ok(()),
-            Some(task) => task.await.map_err(io::Error::other)?.map_err(ServeError::Snapshot),
+            Some(snapshot) => snapshot.write_last().await.map_err(ServeError::Snapshot),
         };
         info!("stopped");
         written

@@ -7,6 +7,7 @@
 use std::thread;
 
 use tokio::sync::{Semaphore, oneshot};
+use tracing::{debug, error};
 
 /// How far it stands back. Where all cores are busy it still gets about a quarter of one, so that rules
 /// of usual number are in force within a second.
@@ -17,17 +18,22 @@ const NICENESS: i32 = 5;
 static SLOTS: Semaphore = Semaphore::const_new(SLOTS_MAX);
 const SLOTS_MAX: usize = 4;
 
-/// Does `work`, and answers what came of it: `None` where it has panicked, or no thread is to be had.
+/// Does `work`, and returns what came of it: `None` where it has panicked, or no thread is to be had. Either is logged.
 pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let place = SLOTS.acquire().await.ok()?;
     let (answer, answered) = oneshot::channel();
     let serve = move || {
         lower_priority();
-        // Who gave up waiting is not told, and the place is taken until it is done all the same.
+        #[expect(clippy::let_underscore_must_use, reason = "the caller gave up waiting")]
         let _ = answer.send(work());
+        // Taken until it is done, also where nobody waits for it.
         drop(place);
     };
-    thread::Builder::new().name("tollbar-work".to_owned()).spawn(serve).ok()?;
+    let thread = thread::Builder::new().name("tollbar-work".to_owned()).spawn(serve);
+    if let Err(error) = thread {
+        error!(%error, "cannot start a thread for background work");
+        return None;
+    }
     answered.await.ok()
 }
 
@@ -35,7 +41,9 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
 pub fn lower_priority() {
     // Elsewhere it would be all of the process.
     #[cfg(target_os = "linux")]
-    let _ = rustix::process::nice(NICENESS);
+    if let Err(error) = rustix::process::nice(NICENESS) {
+        debug!(%error, "background work does not stand back");
+    }
 }
 
 #[cfg(test)]
@@ -54,13 +62,14 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "the tasks of a test")]
     async fn a_place_is_taken_until_the_work_is_done_also_where_nobody_waits_for_it() {
         let (begun, mut has_begun) = unbounded_channel();
         let end = Arc::new(Barrier::new(SLOTS_MAX + 1));
         let job = || {
             let (begun, end) = (begun.clone(), Arc::clone(&end));
             tokio::spawn(run(move || {
-                let _ = begun.send(());
+                begun.send(()).unwrap();
                 end.wait();
             }))
         };

@@ -3,20 +3,34 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::header::HeaderMap;
 use tokio::time::Instant;
 use tollbar::{Clock, Store, SystemClock, Timestamp};
 use tollbar_rules::{
     Admission, AsyncEngine, AsyncRuleHandle, Hold, Request, RuleSettlement, TokenError, UsageError,
     Verdict,
 };
+use tracing::warn;
 
+use crate::clock_watch::{self, CLOCK};
 use crate::decision_log::{DecisionId, DecisionLog, LoggedRequest};
-use crate::health::{Health, HealthSource};
-use crate::metrics::{Metrics, Outcome, ProtocolName, TextFormat};
+use crate::health::{HealthPart, HealthParts};
+use crate::metrics::{DaemonState, Metrics, Outcome, ProtocolName, TextFormat};
 use crate::store::counters::Counters;
-use crate::telemetry::{CheckSpan, DenialLog, FinishedCheck, Traces};
+use crate::tasks::{TASKS, Tasks};
+use crate::telemetry::{CheckSpan, DenialLog, FinishedCheck, Traces, dropped_line_count};
 use crate::token::Tokens;
 use crate::usage::Tally;
+
+/// The store of counters, as a part of the daemon.
+const STORE: HealthPart = HealthPart {
+    name: "store",
+    degraded: "the store does not answer: rules say what to answer without it",
+    recovered: "the store answers again",
+};
+
+/// How much of the reason for a rejection is logged.
+const REJECTION_BYTES_MAX: usize = 400;
 
 /// Shared by every listener.
 #[derive(Debug)]
@@ -37,10 +51,12 @@ pub struct Daemon {
     denial_log: Arc<DenialLog>,
     /// Where some checks are traced to.
     pub(crate) traces: Option<Arc<Traces>>,
-    /// The database of rules, where there is one.
-    database: Option<Arc<dyn HealthSource>>,
+    /// How its parts are doing.
+    pub health: Arc<HealthParts>,
+    /// What runs beside requests.
+    pub tasks: Arc<Tasks>,
     /// For a store that has no clock to offer.
-    clock: SystemClock,
+    clock: Arc<SystemClock>,
 }
 
 /// The answer to a check: a verdict, the id by which it can be looked up, and the tokens of what the request
@@ -72,8 +88,8 @@ pub(crate) struct Lease {
 }
 
 /// A check that has begun.
-struct Check {
-    id: DecisionId,
+pub(crate) struct Check {
+    pub(crate) id: DecisionId,
     cost: u64,
     /// Where it is timed.
     began: Option<Instant>,
@@ -92,9 +108,15 @@ impl Daemon {
             protocol: ProtocolName::default(),
             denial_log: Arc::default(),
             traces: None,
-            database: None,
-            clock: SystemClock::new(),
+            health: Arc::default(),
+            tasks: Arc::default(),
+            clock: Arc::new(SystemClock::new()),
         };
+        let (counters, tasks) = (daemon.counters.clone(), Arc::clone(&daemon.tasks));
+        daemon.health.add(STORE, move || Some(counters.health()));
+        daemon.health.add(TASKS, move || Some(tasks.health()));
+        let clock = Arc::clone(&daemon.clock);
+        daemon.health.add(CLOCK, move || Some(clock_watch::health(clock.wall_difference_us())));
         daemon.metrics.rules_loaded(daemon.now());
         daemon
     }
@@ -111,17 +133,6 @@ impl Daemon {
         Self { denial_log: Arc::new(denial_log), traces, ..self }
     }
 
-    /// Reports the health of the database of rules beside the store's.
-    #[must_use]
-    pub fn with_database(self, database: Arc<dyn HealthSource>) -> Self {
-        Self { database: Some(database), ..self }
-    }
-
-    /// Returns the health of the database of rules; `None` where there is none.
-    pub fn database_health(&self) -> Option<Health> {
-        self.database.as_ref()?.health()
-    }
-
     /// Returns a handle that labels its metrics with `protocol`.
     pub fn for_protocol(&self, protocol: ProtocolName) -> Arc<Self> {
         Arc::new(Self {
@@ -134,20 +145,22 @@ impl Daemon {
             protocol,
             denial_log: Arc::clone(&self.denial_log),
             traces: self.traces.clone(),
-            database: self.database.clone(),
-            clock: SystemClock::new(),
+            health: Arc::clone(&self.health),
+            tasks: Arc::clone(&self.tasks),
+            clock: Arc::clone(&self.clock),
         })
     }
 
     /// Everything that is counted, as text.
     pub(crate) fn write_metrics(&self, format: TextFormat) -> String {
         let Self { engine, counters, decision_log, .. } = self;
-        self.metrics.write(engine, counters, decision_log, self.now(), format)
-    }
-
-    /// How the store is doing: whatever it is, questions are answered.
-    pub fn health(&self) -> Health {
-        self.counters.health()
+        let state = DaemonState {
+            health: self.health.report(),
+            tasks: self.tasks.reports(),
+            wall_difference_us: self.wall_difference_us(),
+            log_lines_dropped: dropped_line_count(),
+        };
+        self.metrics.write(engine, counters, decision_log, state, self.now(), format)
     }
 
     /// Decides and charges a request, to be settled within `reserve_for`. What it holds is given out as text.
@@ -168,15 +181,24 @@ impl Daemon {
         reserve_for: Option<Duration>,
     ) -> (Admission, DecisionId) {
         let check = self.begin(request.cost());
-        let admission = match self.engine.try_admit(request, reserve_for) {
+        let admission = self.decide(request, reserve_for).await;
+        self.meter(&admission.verdict, request);
+        self.conclude(&admission.verdict, &check, || LoggedRequest::from_request(request));
+        (admission, check.id)
+    }
+
+    /// Decides and charges a request, to be settled within `reserve_for`. The caller counts the verdict.
+    pub(crate) async fn decide(
+        &self,
+        request: &Request<'_>,
+        reserve_for: Option<Duration>,
+    ) -> Admission {
+        match self.engine.try_admit(request, reserve_for) {
             Some(admission) => admission,
             // In a box, so that whoever waits for this does not carry kilobytes of places for
             // limits around.
             None => Box::pin(self.engine.admit(request, reserve_for)).await,
-        };
-        self.meter(&admission.verdict, request);
-        self.conclude(&admission.verdict, &check, || LoggedRequest::of(request));
-        (admission, check.id)
+        }
     }
 
     /// Decides and charges a request and lends the answer to `render`, without moving it about. Returns `None`,
@@ -192,7 +214,7 @@ impl Daemon {
         let check = self.begin(request.cost());
         self.engine.try_admit_then(request, None, |verdict, hold| {
             self.meter(verdict, request);
-            self.conclude(verdict, &check, || LoggedRequest::of(request));
+            self.conclude(verdict, &check, || LoggedRequest::from_request(request));
             let (lease, receipt) = self.tokens_of(hold);
             let (lease, receipt) = (lease.as_ref(), receipt.as_deref());
             render(AnswerRef { verdict, decision_id: check.id, lease, receipt })
@@ -205,7 +227,7 @@ impl Daemon {
         rule: &str,
         request: &Request<'_>,
     ) -> Result<CheckAnswer, UsageError> {
-        let logged = LoggedRequest::of(request).under(rule);
+        let logged = LoggedRequest::from_request(request).under(rule);
         Ok(self.check_under(&self.engine.rule(rule)?, request, logged).await)
     }
 
@@ -287,11 +309,12 @@ impl Daemon {
     pub(crate) fn meter(&self, verdict: &Verdict, request: &Request<'_>) {
         if let Some(tally) = &self.tally {
             let at = self.now();
-            verdict.meter(request, |it| tally.count(at, &it));
+            verdict.meter(request, |record| tally.count(at, &record));
         }
     }
 
-    fn begin(&self, cost: u64) -> Check {
+    /// Begins a check of this cost, which [`conclude`](Self::conclude) ends.
+    pub(crate) fn begin(&self, cost: u64) -> Check {
         let id = DecisionId::random();
         // Who only looks is neither counted nor traced.
         let to = self.traces.as_ref().filter(|_| cost > 0);
@@ -301,49 +324,114 @@ impl Daemon {
     }
 
     /// Counts a verdict, and records it if it denies, so that it can be looked up.
-    fn conclude<'a>(
+    pub(crate) fn conclude<'a>(
         &self,
         verdict: &Verdict,
         check: &Check,
         logged: impl FnOnce() -> LoggedRequest<'a>,
     ) {
-        let &Check { id, cost, began, ref span } = check;
+        let took = check.began.map(|began| began.elapsed());
+        self.conclude_as(Outcome::from_verdict(verdict), verdict, check, took, logged);
+    }
+
+    /// Counts a verdict on a request that came at `began` with these headers, and records it if it denies.
+    /// Returns the id by which it can be looked up then.
+    pub(crate) fn conclude_since(
+        &self,
+        verdict: &Verdict,
+        request: &Request<'_>,
+        began: Timestamp,
+        headers: &HeaderMap,
+    ) -> DecisionId {
+        let span = self.traces.as_ref().and_then(|traces| {
+            let _caller = traces.context_of(headers).map(opentelemetry::Context::attach);
+            traces.begin(|| began)
+        });
+        let took = self.engine.now().since(began);
+        let (id, cost) = (DecisionId::random(), request.cost());
+        let check = Check { id, cost, began: None, span };
+        let logged = || LoggedRequest::from_request(request);
+        self.conclude_as(Outcome::from_verdict(verdict), verdict, &check, Some(took), logged);
+        id
+    }
+
+    /// Begins a check by a limit that stands in no rule. `None` where nobody traces checks: then nothing is to
+    /// be known of it before it is decided.
+    pub(crate) fn begin_standalone(&self, cost: u64) -> Option<Check> {
+        self.traces.is_some().then(|| self.begin(cost))
+    }
+
+    /// Counts what a limit that stands in no rule has decided, and records it if it denies: then it returns
+    /// the id by which the denial can be looked up. The verdict and the request are made only if somebody is to
+    /// read them.
+    pub(crate) fn conclude_standalone<'a>(
+        &self,
+        outcome: Outcome,
+        cost: u64,
+        began: Option<Check>,
+        verdict: impl FnOnce() -> Verdict,
+        logged: impl FnOnce() -> LoggedRequest<'a>,
+    ) -> Option<DecisionId> {
+        let is_traced = began.as_ref().is_some_and(|check| check.span.is_some());
+        if outcome.is_denial() || is_traced {
+            let unobserved = || Check { id: DecisionId::random(), cost, began: None, span: None };
+            let check = began.unwrap_or_else(unobserved);
+            let took = check.began.map(|began| began.elapsed());
+            self.conclude_as(outcome, &verdict(), &check, took, logged);
+            return outcome.is_denial().then_some(check.id);
+        }
         if cost > 0 {
-            let took = began.map(|it| it.elapsed());
-            self.metrics.record_check(self.protocol, verdict, id, took, || self.now());
+            self.count(outcome);
+        }
+        None
+    }
+
+    fn conclude_as<'a>(
+        &self,
+        outcome: Outcome,
+        verdict: &Verdict,
+        check: &Check,
+        took: Option<Duration>,
+        logged: impl FnOnce() -> LoggedRequest<'a>,
+    ) {
+        let &Check { id, cost, ref span, .. } = check;
+        if cost > 0 {
+            self.metrics.record_check(self.protocol, outcome, id, took, || self.now());
             if let (Some(span), Some(to), Some(took)) = (span, &self.traces, took) {
-                let finished = FinishedCheck { protocol: self.protocol, verdict, id, took };
+                let finished =
+                    FinishedCheck { protocol: self.protocol, outcome, verdict, id, took };
                 let trace_id = to.end(span, &finished);
                 self.metrics.set_trace_exemplar(took, trace_id, || self.now());
             }
         }
-        if !verdict.is_allowed() {
+        if outcome.is_denial() {
             let now = self.now();
             self.decision_log.record(id, now, &logged(), verdict);
             self.denial_log.log(id, self.protocol, verdict, now);
         }
     }
 
-    /// Counts what was decided elsewhere.
-    pub(crate) fn count_verdict(&self, verdict: &Verdict) {
-        self.metrics.count(self.protocol, Outcome::of(verdict));
+    /// Counts a request that cannot be decided and is denied for it, and logs why.
+    pub(crate) fn reject(&self, why: &str) {
+        self.count(Outcome::Rejected);
+        // It may repeat what a client has sent.
+        let why = &why[..why.floor_char_boundary(REJECTION_BYTES_MAX)];
+        self.denial_log.log_rejection(self.protocol, why, self.now());
     }
 
-    /// Counts checks that no rule has decided.
-    pub(crate) fn count(&self, is_allowed: bool) {
-        let outcome = if is_allowed { Outcome::Allow } else { Outcome::Deny };
+    /// Counts a check that has this outcome, and nothing to log or to trace.
+    pub(crate) fn count(&self, outcome: Outcome) {
         self.metrics.count(self.protocol, outcome);
     }
 
-    /// Records a denial that was made elsewhere, and returns the id by which it can be looked up.
-    pub(crate) fn record_denial(
-        &self,
-        logged: &LoggedRequest<'_>,
-        verdict: &Verdict,
-    ) -> DecisionId {
-        let id = DecisionId::random();
-        self.decision_log.record(id, self.now(), logged, verdict);
-        id
+    /// Counts what a request held and did not get renewed or give back. The log has the first, the second, the
+    /// fourth and so on: an outage with a thousand requests in flight is ten lines.
+    pub(crate) fn report_hold_failure(&self, error: &TokenError) {
+        let failures = self.metrics.count_hold_failure();
+        if failures.is_power_of_two() {
+            let cause = std::error::Error::source(error).map(ToString::to_string);
+            warn!(%error, cause, failures, "a request's permit or reservation was not renewed or given back");
+        }
     }
 
     /// Returns the time by the clock that counts.
@@ -352,6 +440,13 @@ impl Daemon {
             Counters::Memory(store) => store.clock().map_or_else(|| self.clock.now(), Clock::now),
             Counters::Redis(_) => self.clock.now(),
         }
+    }
+
+    /// Returns by how many microseconds the wall clock is ahead of the daemon's clock.
+    pub fn wall_difference_us(&self) -> i64 {
+        // It is measured while the clock is read, and over a store in memory nothing else reads this one.
+        let _now = self.clock.now();
+        self.clock.wall_difference_us()
     }
 
     /// Returns true if requests with this token are answered.

@@ -78,7 +78,7 @@ pub(crate) struct LoggedRequest<'a> {
 struct LoggedAttributes<'a>(&'a [(&'a str, &'a str)]);
 
 impl<'a> LoggedRequest<'a> {
-    pub(crate) fn of(request: &'a Request<'_>) -> Self {
+    pub(crate) fn from_request(request: &'a Request<'_>) -> Self {
         Self {
             method: Some(request.method()),
             path: Some(request.path()),
@@ -96,6 +96,16 @@ impl<'a> LoggedRequest<'a> {
     pub(crate) fn subject(rule: &'a str, subject: &'a str, cost: u64) -> Self {
         let (method, path, attributes) = (None, None, LoggedAttributes(&[]));
         Self { method, path, attributes, cost, rule: Some(rule), subject: Some(subject) }
+    }
+
+    /// What is counted under a limit that stands in no rule.
+    pub(crate) fn attributes(
+        rule: &'a str,
+        attributes: &'a [(&'a str, &'a str)],
+        cost: u64,
+    ) -> Self {
+        let attributes = LoggedAttributes(attributes);
+        Self { method: None, path: None, attributes, cost, rule: Some(rule), subject: None }
     }
 
     /// `None` where it is too long. What is sure to be is not even written.
@@ -151,7 +161,7 @@ impl DecisionLog {
 
     /// The denial of that name, if it is one of the latest.
     pub fn find(&self, id: DecisionId) -> Option<Denial> {
-        self.shard(id).denials.iter().rev().find(|it| it.id == id).cloned()
+        self.shard(id).denials.iter().rev().find(|denial| denial.id == id).cloned()
     }
 
     /// Shows all that are kept, those of a shard together, the oldest of it first.
@@ -167,7 +177,7 @@ impl DecisionLog {
         for shard in &self.shards {
             latest.extend(lock(shard).denials.iter().rev().take(count).cloned());
         }
-        latest.sort_by_key(|it| std::cmp::Reverse(it.at));
+        latest.sort_by_key(|denial| std::cmp::Reverse(denial.at));
         latest.truncate(count);
         latest
     }
@@ -176,7 +186,12 @@ impl DecisionLog {
     fn forget_versions_before(&self, version: u64) {
         for shard in &self.shards {
             let mut shard = lock(shard);
-            shard.denials.retain(|it| it.verdict.rules_version() >= version);
+            let is_kept = |denial: &Denial| {
+                let its_version = denial.verdict.rules_version();
+                // A limit that stands in no rule holds on to nothing but itself.
+                its_version >= version || its_version == 0
+            };
+            shard.denials.retain(is_kept);
             shard.text_bytes = shard.denials.iter().map(Denial::text_bytes).sum();
         }
     }
@@ -205,7 +220,7 @@ impl Shard {
 
 impl Denial {
     fn text_bytes(&self) -> usize {
-        self.request.as_ref().map_or(0, |it| it.len())
+        self.request.as_ref().map_or(0, |request| request.len())
     }
 }
 
@@ -227,14 +242,17 @@ mod tests {
         let verdict = engine.check(&request);
         assert!(!verdict.is_allowed());
         let at = Timestamp::from_micros(1);
-        decision_log.record(DecisionId(id), at, &LoggedRequest::of(&request), &verdict);
+        decision_log.record(DecisionId(id), at, &LoggedRequest::from_request(&request), &verdict);
     }
 
     fn count_denials(decision_log: &DecisionLog) -> (usize, usize) {
         let shards = decision_log.shards.iter().map(lock);
-        shards.fold((0, 0), |sum, it| {
-            assert_eq!(it.text_bytes, it.denials.iter().map(Denial::text_bytes).sum::<usize>());
-            (sum.0 + it.denials.len(), sum.1 + it.text_bytes)
+        shards.fold((0, 0), |sum, shard| {
+            assert_eq!(
+                shard.text_bytes,
+                shard.denials.iter().map(Denial::text_bytes).sum::<usize>()
+            );
+            (sum.0 + shard.denials.len(), sum.1 + shard.text_bytes)
         })
     }
 
@@ -284,9 +302,14 @@ mod tests {
         let verdict = engine.check(&request);
         for id in 0..100 {
             let at = Timestamp::from_micros(id as u64);
-            decision_log.record(DecisionId(id), at, &LoggedRequest::of(&request), &verdict);
+            decision_log.record(
+                DecisionId(id),
+                at,
+                &LoggedRequest::from_request(&request),
+                &verdict,
+            );
         }
-        let latest: Vec<u128> = decision_log.latest(20).iter().map(|it| it.id.0).collect();
+        let latest: Vec<u128> = decision_log.latest(20).iter().map(|denial| denial.id.0).collect();
         assert_eq!(latest, (80..100).rev().collect::<Vec<_>>());
     }
 

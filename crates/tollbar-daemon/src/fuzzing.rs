@@ -8,7 +8,7 @@ use tollbar::{ManualClock, MemoryStore, Timestamp};
 use tollbar_rules::{Engine, Request, RuleFile};
 
 use crate::daemon::Daemon;
-use crate::protocol::http::{Api, Head, Route};
+use crate::protocol::http::{Api, RequestHead, Route};
 use crate::store::counters::Counters;
 
 /// One counter for everybody under each rule, so that whatever is charged can be seen.
@@ -53,7 +53,7 @@ impl HttpFuzzer {
     #[must_use]
     pub fn post(&self, path: &'static str, body: &[u8]) -> (u16, Vec<u8>) {
         let (uri, headers) = (Uri::from_static(path), HeaderMap::new());
-        let head = Head { method: &Method::POST, uri: &uri, headers: &headers };
+        let head = RequestHead { method: &Method::POST, uri: &uri, headers: &headers };
         let answer = match self.api.route_for(&head) {
             Err(answer) => *answer,
             // The store is in this process: nothing is waited for.
@@ -70,7 +70,7 @@ impl HttpFuzzer {
         };
         let rules = ["all", "jobs"].into_iter().filter_map(|name| self.engine.rule(name).ok());
         let usages = rules.flat_map(|rule| rule.usage(&request).unwrap_or_default());
-        usages.map(|it| it.remaining).collect()
+        usages.map(|usage| usage.remaining).collect()
     }
 }
 

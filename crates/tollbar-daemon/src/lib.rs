@@ -9,12 +9,18 @@
 //! | [`metrics`], [`telemetry`] | metrics for Prometheus and the dashboard; logs and traces |
 //! | [`decision_log`], [`usage`] | the latest denials; who has used how much |
 //! | [`health`], [`shutdown`] | the health of its parts; the end in two steps |
+//! | [`clock_watch`] | whether somebody has set the machine's clock |
+//! | [`tasks`], [`panics`] | what runs beside requests, and is started again; what ends by a mistake of ours |
 //! | [`problem`], [`openapi`] | errors and documents of both HTTP interfaces |
 //! | [`token`], [`files`], [`duration_flag`], [`rfc3339`] | tokens of clients, small files, durations behind flags, times as text |
 //! | [`background`] | work on threads that give way to requests |
 //!
 //! Rules in a database, the admin API and the command line are in `tollbar-admin` and `tollbar-cli`. The binary is
 //! the interface: this library promises nothing to other crates.
+#![cfg_attr(
+    test,
+    allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")
+)]
 #![allow(
     missing_docs,
     rustdoc::private_intra_doc_links,
@@ -24,6 +30,7 @@
 )]
 
 pub mod background;
+pub mod clock_watch;
 pub mod daemon;
 pub mod decision_log;
 pub mod duration_flag;
@@ -34,11 +41,13 @@ pub mod health;
 pub mod metrics;
 pub mod net;
 pub mod openapi;
+pub mod panics;
 pub mod problem;
 pub mod protocol;
 pub mod rfc3339;
 pub mod shutdown;
 pub mod store;
+pub mod tasks;
 pub mod telemetry;
 pub mod token;
 pub mod usage;

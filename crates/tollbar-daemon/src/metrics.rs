@@ -10,6 +10,7 @@ mod exposition;
 mod families;
 mod histogram;
 mod history;
+mod idle_rules;
 mod reloads;
 mod series;
 mod sharded_counters;
@@ -22,14 +23,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tollbar::Timestamp;
-use tollbar_rules::{AsyncEngine, Verdict};
+use tollbar_rules::AsyncEngine;
 
 use crate::decision_log::DecisionId;
 use crate::decision_log::DecisionLog;
+use crate::health::HealthReport;
 use crate::store::counters::Counters;
+use crate::tasks::TaskReport;
 use connections::Connections;
 pub(crate) use connections::ListenerConnections;
-use families::{Denials, Scrape};
+use families::{DenialExemplars, Scrape};
 use histogram::{Exemplar, ExemplarId, Histogram};
 pub use history::History;
 // For the dashboard.
@@ -37,6 +40,7 @@ use checks::CheckCounts;
 pub use checks::{Outcome, ProtocolName};
 pub(crate) use exposition::TextFormat;
 pub use history::{HistorySeries, MINUTES_MAX, Point, SECONDS_MAX};
+use idle_rules::IdleRules;
 pub use reloads::ReloadKind;
 use reloads::Reloads;
 use series::RuleSeries;
@@ -46,6 +50,15 @@ use store::{MemoryStatsCache, StoreState};
 /// In memory one check in so many is timed: reading the clock twice costs a good part of the check.
 const TIMED_EVERY: u128 = 16;
 
+/// How the parts and the tasks of the daemon are doing at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct DaemonState {
+    pub(crate) health: HealthReport,
+    pub(crate) tasks: Vec<TaskReport>,
+    pub(crate) wall_difference_us: i64,
+    pub(crate) log_lines_dropped: usize,
+}
+
 /// Everything that is counted.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -54,9 +67,11 @@ pub struct Metrics {
     reloads: Reloads,
     connections: Connections,
     hold_failures: AtomicU64,
+    permit_limits_skipped: AtomicU64,
     memory: MemoryStatsCache,
     series: Mutex<RuleSeries>,
     history: Mutex<History>,
+    idle_rules: Mutex<IdleRules>,
 }
 
 impl Metrics {
@@ -66,16 +81,22 @@ impl Metrics {
         (is_timed || id.0.is_multiple_of(TIMED_EVERY)).then(Instant::now)
     }
 
-    /// Counts what a request of the gateway held and the store did not renew or take back.
-    pub(crate) fn count_hold_failure(&self) {
-        self.hold_failures.fetch_add(1, Ordering::Relaxed);
+    /// Counts what a request of the gateway held and the store did not renew or take back. Returns how many
+    /// there are with it.
+    pub(crate) fn count_hold_failure(&self) -> u64 {
+        self.hold_failures.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts limits on what is in flight that a call of Envoy met, and that do not apply there.
+    pub(crate) fn count_permit_limits_skipped(&self, count: u32) {
+        self.permit_limits_skipped.fetch_add(count.into(), Ordering::Relaxed);
     }
 
     /// Counts a check over `protocol`, and its duration where it was timed.
     pub(crate) fn record_check(
         &self,
         protocol: ProtocolName,
-        verdict: &Verdict,
+        outcome: Outcome,
         id: DecisionId,
         took: Option<Duration>,
         now: impl FnOnce() -> Timestamp,
@@ -83,7 +104,7 @@ impl Metrics {
         if let Some(took) = took {
             self.durations.record(took, ExemplarId::Decision(id.0), now);
         }
-        self.count(protocol, Outcome::of(verdict));
+        self.count(protocol, outcome);
     }
 
     /// Counts a check that is not timed.
@@ -117,8 +138,9 @@ impl Metrics {
 
     /// Once a second.
     pub fn tick(&self, engine: &AsyncEngine, now: Timestamp) {
-        let tallies = engine.tallies();
-        self.history().tick(now, self.checks.total(), &tallies);
+        let (tallies, total) = (engine.tallies(), self.checks.total());
+        self.history().tick(now, total, &tallies);
+        self.idle_rules().tick(engine, &tallies, total.sum(), now);
         // So that what rules have counted is known when they go.
         self.series().update(&tallies);
     }
@@ -134,17 +156,23 @@ impl Metrics {
         engine: &AsyncEngine,
         counters: &Counters,
         decision_log: &DecisionLog,
+        daemon: DaemonState,
         now: Timestamp,
         format: TextFormat,
     ) -> String {
         let denials = match format {
-            TextFormat::Prometheus => Denials::new(),
+            TextFormat::Prometheus => DenialExemplars::new(),
             TextFormat::OpenMetrics => latest_denials(decision_log),
         };
         let samples = self.series().collect(&engine.tallies());
-        let store = StoreState::of(counters, &self.memory, now);
+        let store = StoreState::read(counters, &self.memory, now);
         let ahead_without_rule = engine.ahead_of_clock().denials_without_rule;
-        families::write(self, &Scrape { samples, store, denials, ahead_without_rule }, format)
+        let scrape = Scrape { samples, store, denials, ahead_without_rule, daemon };
+        families::write(self, &scrape, format)
+    }
+
+    fn idle_rules(&self) -> MutexGuard<'_, IdleRules> {
+        self.idle_rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn series(&self) -> MutexGuard<'_, RuleSeries> {
@@ -153,13 +181,13 @@ impl Metrics {
 }
 
 /// The latest denial of each rule.
-fn latest_denials(decision_log: &DecisionLog) -> Denials {
-    let mut latest = Denials::new();
+fn latest_denials(decision_log: &DecisionLog) -> DenialExemplars {
+    let mut latest = DenialExemplars::new();
     decision_log.for_each(|denial| {
         let Some(rule) = denial.verdict.rule() else {
             return;
         };
-        let is_later = latest.get(&rule.name).is_none_or(|it| it.at <= denial.at);
+        let is_later = latest.get(&rule.name).is_none_or(|exemplar| exemplar.at <= denial.at);
         if is_later {
             let id = ExemplarId::Decision(denial.id.0);
             let exemplar = Exemplar { id, took_ns: 0, at: denial.at };

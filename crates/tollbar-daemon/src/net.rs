@@ -17,13 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, sleep, timeout};
 use tollbar_gateway::read_proxy_header;
 use tollbar_http::ClientIp;
 use tracing::{debug, info, warn};
 
 use crate::metrics;
 use crate::shutdown::ShutdownSignal;
+use crate::tasks::{IDLE_TURN, Pulse, Task, spawn_connection};
 pub use bounds::Bounds;
 pub use http1::BodyError;
 pub use listeners::Listeners;
@@ -54,47 +55,68 @@ pub trait Protocol: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// An open port and its bounds, TLS and counters.
+/// An open port and its bounds, TLS and counters. As a task it accepts connections.
 #[derive(Debug)]
-struct Listener {
+struct Listener<P> {
     /// Which flag it is from, for the log.
     flag: &'static str,
     socket: Socket,
+    protocol: Arc<P>,
     bounds: Bounds,
     tls: Option<ListenerTls>,
     counters: Arc<metrics::ListenerConnections>,
+    connections: ConnectionLimit,
+    is_failing: bool,
 }
 
-/// Serves until the daemon stops, then until all connections have ended or their time is up.
-async fn serve<P: Protocol>(listener: Listener, protocol: Arc<P>, mut stopped: ShutdownSignal) {
-    let Listener { flag, socket, bounds, tls, counters } = listener;
-    let mut connections = ConnectionLimit::new(flag, bounds.max_connections);
-    let mut is_failing = false;
-    loop {
-        let accepted = async {
-            let permit = connections.acquire().await?;
-            Some((socket.accept().await, permit))
-        };
-        let (accepted, permit) = tokio::select! {
-            () = stopped.wait() => break,
-            Some(accepted) = accepted => accepted,
-        };
-        let accepted = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                if !std::mem::replace(&mut is_failing, true) {
-                    warn!(listener = flag, %error, "cannot accept connections");
+impl<P: Protocol> Task for Listener<P> {
+    /// Accepts connections until the daemon stops. Those that were accepted go on.
+    async fn run(&mut self, pulse: &Pulse, mut stopped: ShutdownSignal) {
+        let mut idle = tokio::time::interval(IDLE_TURN);
+        idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let accepted = async {
+                let permit = self.connections.acquire().await?;
+                Some((self.socket.accept().await, permit))
+            };
+            let (accepted, permit) = tokio::select! {
+                () = stopped.wait() => return,
+                Some(accepted) = accepted => accepted,
+                _ = idle.tick() => {
+                    if !self.is_failing {
+                        pulse.succeed();
+                    }
+                    continue;
                 }
-                let _ = timeout(ACCEPT_PAUSE, std::future::pending::<()>()).await;
-                continue;
+            };
+            match accepted {
+                Ok(accepted) => self.serve(accepted, permit, &stopped),
+                Err(error) => {
+                    pulse.fail(error.to_string());
+                    if !std::mem::replace(&mut self.is_failing, true) {
+                        warn!(listener = self.flag, %error, "cannot accept connections");
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                }
             }
-        };
-        if std::mem::take(&mut is_failing) {
+        }
+    }
+}
+
+impl<P: Protocol> Listener<P> {
+    fn serve(
+        &mut self,
+        accepted: IncomingConnection,
+        permit: OwnedSemaphorePermit,
+        stopped: &ShutdownSignal,
+    ) {
+        let flag = self.flag;
+        if std::mem::take(&mut self.is_failing) {
             info!(listener = flag, "accepting connections again");
         }
-        let (protocol, tls, mut stopped) = (Arc::clone(&protocol), tls.clone(), stopped.clone());
-        let open = counters.open();
-        tokio::spawn(async move {
+        let (protocol, tls) = (Arc::clone(&self.protocol), self.tls.clone());
+        let (mut stopped, bounds, open) = (stopped.clone(), self.bounds, self.counters.open());
+        spawn_connection(flag, async move {
             // Held to the end, however that comes.
             let _guards = (permit, open);
             let peer = accepted.peer;
@@ -110,8 +132,6 @@ async fn serve<P: Protocol>(listener: Listener, protocol: Arc<P>, mut stopped: S
             }
         });
     }
-    drop(socket);
-    let _ = timeout(bounds.drain_timeout.0, connections.wait_until_released()).await;
 }
 
 /// Reads the PROXY header and does the TLS handshake, where they are asked for.
@@ -156,6 +176,7 @@ async fn read_client_address(
 }
 
 /// Bounds the connections of a listener, and warns when they are all in use.
+#[derive(Debug)]
 struct ConnectionLimit {
     flag: &'static str,
     count: u32,
@@ -179,10 +200,5 @@ impl ConnectionLimit {
             self.is_full = false;
         }
         Arc::clone(&self.free).acquire_owned().await.ok()
-    }
-
-    /// Ends when no connection is left.
-    async fn wait_until_released(&self) {
-        let _ = self.free.acquire_many(self.count).await;
     }
 }

@@ -73,9 +73,9 @@ pub fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 fn settings() -> SchemaSettings {
-    SchemaSettings::draft2020_12().with(|it| {
-        it.definitions_path = "/components/schemas".into();
-        it.meta_schema = None;
+    SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
     })
 }
 

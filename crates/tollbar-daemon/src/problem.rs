@@ -97,9 +97,9 @@ impl Problem {
 
     /// What was sent can be read, and cannot be meant.
     pub fn invalid(fields: Vec<FieldError>) -> Self {
-        let first = fields.first().map(|it| match it.field.as_str() {
-            "" => it.detail.clone(),
-            field => format!("{field}: {}", it.detail),
+        let first = fields.first().map(|error| match error.field.as_str() {
+            "" => error.detail.clone(),
+            field => format!("{field}: {}", error.detail),
         });
         let detail = match (first.unwrap_or_default(), fields.len()) {
             (first, 0 | 1) => first,
@@ -207,17 +207,19 @@ impl Problem {
 
 impl From<FormError> for Problem {
     fn from(error: FormError) -> Self {
-        let wrong =
-            |it: tollbar_rules::admin::Problem| FieldError { field: it.field, detail: it.message };
+        let wrong = |problem: tollbar_rules::admin::Problem| FieldError {
+            field: problem.field,
+            detail: problem.message,
+        };
         Self::invalid(error.problems.into_iter().map(wrong).collect())
     }
 }
 
 impl From<RuleSetError> for Problem {
     fn from(error: RuleSetError) -> Self {
-        let wrong = |it: tollbar_rules::RuleError| FieldError {
-            field: it.field.to_owned(),
-            detail: format!("rule `{}`: {}", it.name, it.problem),
+        let wrong = |error: tollbar_rules::RuleError| FieldError {
+            field: error.field.to_owned(),
+            detail: format!("rule `{}`: {}", error.name, error.problem),
         };
         Self::invalid(error.errors.into_iter().map(wrong).collect())
     }

@@ -10,10 +10,12 @@ use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use thiserror::Error;
 use tollbar::SnapshotError;
+pub use tollbar_redis::{FaultKind, StoreFault};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError, Tls};
 
 use crate::duration_flag::DurationFlag;
@@ -21,6 +23,10 @@ use crate::files::secret::{self, SecretError};
 use crate::store::counters::Counters;
 use crate::store::snapshot::{SnapshotFlags, snapshot_error_text};
 use memory::MemoryFlags;
+
+/// The least time that a probe has for each question where nobody waits for it: a server that is slow is
+/// no finding.
+const PROBE_DEADLINE_MIN: Duration = Duration::from_secs(1);
 
 /// Where counters are, and how they are reached.
 #[derive(Debug, Clone, Args)]
@@ -75,6 +81,15 @@ pub struct StoreFlags {
     pub snapshot: SnapshotFlags,
 }
 
+/// What a probe of the store has found.
+#[derive(Debug, Default)]
+pub struct StoreProbe {
+    /// What is wrong with its servers.
+    pub faults: Vec<StoreFault>,
+    /// What kept the probe from its end. It may be no fault, such as a deadline that was missed.
+    pub error: Option<RedisStoreError>,
+}
+
 /// What is written behind `--store`.
 #[derive(Clone, PartialEq, Eq)]
 enum StoreAddress {
@@ -108,14 +123,26 @@ pub enum StoreFlagsError {
     HalfCertificate,
     #[error("--store-namespace: `{0}` is no namespace: write 1 to 32 letters, digits, `-` or `_`")]
     Namespace(String),
-    #[error("--snapshot: the counters are in Redis, which keeps them: leave the flag out")]
-    NothingToKeep,
     #[error("--store: {}", with_source(.0))]
     Redis(#[from] RedisStoreError),
     #[error("cannot set up threads: {0}")]
     Runtime(io::Error),
-    #[error("--snapshot: {}: {}", path.display(), snapshot_error_text(source))]
-    Snapshot { path: PathBuf, source: SnapshotError },
+    #[error("--snapshot: {}: {}{}", path.display(), snapshot_error_text(source), advice(source, *is_required))]
+    Snapshot { path: PathBuf, source: SnapshotError, is_required: bool },
+}
+
+/// What to do about a snapshot that the daemon does not start without.
+fn advice(error: &SnapshotError, is_required: bool) -> &'static str {
+    match error {
+        SnapshotError::Missing { .. }
+        | SnapshotError::Corrupt { .. }
+        | SnapshotError::NotASnapshot
+            if is_required =>
+        {
+            "; leave --snapshot-required out to start with fresh counters, as on a first start"
+        }
+        _ => "",
+    }
 }
 
 fn with_source(error: &RedisStoreError) -> String {
@@ -126,6 +153,11 @@ fn with_source(error: &RedisStoreError) -> String {
 }
 
 impl StoreFlags {
+    /// True where counters are in this process.
+    pub fn is_memory(&self) -> bool {
+        self.store == StoreAddress::Memory
+    }
+
     /// Says whether there can be such a store. Reads no counters and asks nobody.
     pub fn check(&self) -> Result<(), StoreFlagsError> {
         let Some(redis) = self.redis()? else {
@@ -139,13 +171,33 @@ impl StoreFlags {
         Ok(())
     }
 
+    /// Where counters are: `memory`, `redis` or `redis:NAMESPACE`. Names no server: one has several names.
+    pub fn counting_place(&self) -> String {
+        match (&self.store, &self.store_namespace) {
+            (StoreAddress::Memory, _) => "memory".to_owned(),
+            (_, None) => "redis".to_owned(),
+            (_, Some(namespace)) => format!("redis:{namespace}"),
+        }
+    }
+
+    /// Writes, reads and expires a key at every server of the store, and returns what is wrong with them.
+    pub fn probe(&self) -> Result<StoreProbe, StoreFlagsError> {
+        let Some(redis) = self.redis()? else {
+            return Ok(StoreProbe::default());
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(StoreFlagsError::Runtime)?.block_on(async {
+            let deadline = self.store_deadline.0.max(PROBE_DEADLINE_MIN);
+            let store = redis.timeout(deadline).connect_in_background()?;
+            let error = store.probe().await.err();
+            Ok(StoreProbe { faults: store.faults(), error })
+        })
+    }
+
     /// The store in Redis in the making; `None` where counters are in memory.
     fn redis(&self) -> Result<Option<RedisStoreBuilder>, StoreFlagsError> {
-        if self.store == StoreAddress::Memory {
+        if self.is_memory() {
             return Ok(None);
-        }
-        if self.snapshot.snapshot.is_some() {
-            return Err(StoreFlagsError::NothingToKeep);
         }
         let key_names = self.key_names()?;
         let builder = match &self.store {
@@ -181,7 +233,8 @@ impl StoreFlags {
         let restored = self.snapshot.restore(|| self.memory.builder());
         let store = restored.map_err(|source| {
             let path = self.snapshot.snapshot.clone().unwrap_or_default();
-            StoreFlagsError::Snapshot { path, source }
+            let is_required = self.snapshot.snapshot_required;
+            StoreFlagsError::Snapshot { path, source, is_required }
         })?;
         Ok(Counters::Memory(Arc::new(store)))
     }
@@ -214,7 +267,7 @@ impl StoreFlags {
 
 /// What can be part of a name in Redis and of a slot's tag.
 fn is_namespace(name: &str) -> bool {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     (1..=32).contains(&name.len()) && name.chars().all(is_plain)
 }
 
@@ -279,11 +332,11 @@ impl fmt::Display for StoreAddress {
                 write!(
                     f,
                     "cluster of {}",
-                    urls.iter().map(|it| shown(it)).collect::<Vec<_>>().join(", ")
+                    urls.iter().map(|url| shown(url)).collect::<Vec<_>>().join(", ")
                 )
             }
             Self::Sentinels { urls, master } => {
-                let urls: Vec<_> = urls.iter().map(|it| shown(it)).collect();
+                let urls: Vec<_> = urls.iter().map(|url| shown(url)).collect();
                 write!(f, "{master} by sentinels {}", urls.join(", "))
             }
         }

@@ -24,7 +24,7 @@ impl Tokens {
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
         let tokens: Option<Vec<Token>> = lines.map(Token::parse).collect();
-        let tokens = tokens.filter(|it| (1..=TOKENS_MAX).contains(&it.len()))?;
+        let tokens = tokens.filter(|tokens| (1..=TOKENS_MAX).contains(&tokens.len()))?;
         Some(Self(ArcSwap::from_pointee(tokens)))
     }
 

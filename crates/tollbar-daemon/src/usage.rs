@@ -67,7 +67,7 @@ pub struct UsageRow {
 }
 
 fn write_tenant<S: Serializer>(tenant: &str, to: S) -> Result<S::Ok, S::Error> {
-    Some(tenant).filter(|it| !it.is_empty()).serialize(to)
+    Some(tenant).filter(|tenant| !tenant.is_empty()).serialize(to)
 }
 
 type Shard = HashMap<Box<[u8]>, Entry>;
@@ -157,7 +157,7 @@ impl Tally {
         let mut accounts: BTreeMap<Account, Amounts> = BTreeMap::new();
         for shard in &self.shards {
             let shard = std::mem::take(&mut *lock(shard));
-            let taken = shard.values().filter(|it| it.is_taken).count();
+            let taken = shard.values().filter(|entry| entry.is_taken).count();
             self.entries.fetch_sub(taken, Ordering::Relaxed);
             for (name, Entry { amounts, .. }) in shard {
                 let sum = accounts.entry(read(&name)).or_default();

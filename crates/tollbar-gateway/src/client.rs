@@ -1,9 +1,27 @@
-//! The client's side: a stream that reads along with the parser and refuses what could be read in two ways, the bounds of
-//! a request's head, and the PROXY header of a load balancer.
+//! The client's side: who a connection is from, a stream that reads along with the parser and refuses what could be read
+//! in two ways, the bounds of a request's head, and the PROXY header of a load balancer.
 
 pub(crate) mod checked_stream;
 pub(crate) mod findings;
 pub(crate) mod framing;
 pub(crate) mod guard;
 pub(crate) mod proxy_protocol;
-pub(crate) mod visitor;
+
+use std::net::IpAddr;
+
+/// The peer of a connection, and whether the connection is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    /// The address; `None` behind a Unix socket.
+    pub peer: Option<IpAddr>,
+    /// Whether the connection is encrypted, which the upstream is told.
+    pub is_secure: bool,
+}
+
+impl ConnectionInfo {
+    /// Describes a connection from this address that is not encrypted.
+    #[must_use]
+    pub fn from_peer(peer: IpAddr) -> Self {
+        Self { peer: Some(peer), is_secure: false }
+    }
+}

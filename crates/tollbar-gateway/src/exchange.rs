@@ -20,13 +20,13 @@ use tollbar_http::ClientIp;
 use tower_service::Service;
 use tracing::debug;
 
-use crate::Visitor;
+use crate::ConnectionInfo;
 use crate::forwarded::ForwardedHeaders;
 use crate::hop_by_hop;
 use crate::problem::Problem;
 use crate::request::{RequestSettings, UpstreamRequest};
 use crate::tunnel::Tunnel;
-use crate::upstream::body::{Http1Body, Progress, RequestBody, UpstreamBody};
+use crate::upstream::body::{BodyProgress, Http1Body, RequestBody, UpstreamBody};
 use crate::upstream::breaker::Breaker;
 use crate::upstream::connection::{Http1Connection, SendError};
 use crate::upstream::failure::Failure;
@@ -42,9 +42,9 @@ pub(crate) struct Upstream {
 
 /// The service for one connection of a client.
 #[derive(Clone)]
-pub(crate) struct Exchange(Arc<Client>);
+pub(crate) struct Exchange(Arc<ExchangeState>);
 
-struct Client {
+struct ExchangeState {
     upstream: Arc<Upstream>,
     forwarded_headers: ForwardedHeaders,
     /// Where a tunnel waits for its connection to be handed over. At most one: HTTP/1.1 changes the
@@ -52,12 +52,12 @@ struct Client {
     slot: Mutex<Option<Tunnel>>,
 }
 
-type Answer = Response<UpstreamBody>;
+type UpstreamResponse = Response<UpstreamBody>;
 
 impl Service<Request<Incoming>> for Exchange {
-    type Response = Answer;
+    type Response = UpstreamResponse;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<UpstreamResponse, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -84,15 +84,15 @@ impl Service<Request<Incoming>> for Exchange {
     }
 }
 
-fn problem_response(problem: Problem) -> Answer {
+fn problem_response(problem: Problem) -> UpstreamResponse {
     problem.response().map(UpstreamBody::Whole)
 }
 
 impl Exchange {
-    pub(crate) fn new(upstream: Arc<Upstream>, visitor: Visitor) -> Self {
+    pub(crate) fn new(upstream: Arc<Upstream>, connection_info: ConnectionInfo) -> Self {
         let forwarded_headers =
-            ForwardedHeaders::new(visitor, upstream.client_ip.trusts(visitor.peer));
-        Self(Arc::new(Client { upstream, forwarded_headers, slot: Mutex::default() }))
+            ForwardedHeaders::new(connection_info, upstream.client_ip.trusts(connection_info.peer));
+        Self(Arc::new(ExchangeState { upstream, forwarded_headers, slot: Mutex::default() }))
     }
 
     /// The tunnel that waits, if there is one.
@@ -101,7 +101,7 @@ impl Exchange {
     }
 }
 
-impl Client {
+impl ExchangeState {
     fn tunnel(&self) -> MutexGuard<'_, Option<Tunnel>> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,7 +110,7 @@ impl Client {
         &self,
         to_send: Box<UpstreamRequest>,
         client: OnUpgrade,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<UpstreamResponse, Failure> {
         let Upstream { pool, breaker, .. } = &*self.upstream;
         let pass = breaker.pass().map_err(Failure::LeftAlone)?;
         let place = pool.place().await?;
@@ -121,7 +121,13 @@ impl Client {
                 Box::pin(self.send_http2(sender, to_send, place)).await
             }
             Ok(PooledConnection::Http1(connection)) => {
-                self.send_http1(connection, to_send, place, upgrade.map(|it| (it, client))).await
+                self.send_http1(
+                    connection,
+                    to_send,
+                    place,
+                    upgrade.map(|protocol| (protocol, client)),
+                )
+                .await
             }
             Err(failure) => Err(failure),
         };
@@ -139,7 +145,7 @@ impl Client {
         to_send: Box<UpstreamRequest>,
         place: OwnedSemaphorePermit,
         upgrade: Option<(HeaderValue, OnUpgrade)>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<UpstreamResponse, Failure> {
         let pool = &self.upstream.pool;
         let (progress, time_max) = (to_send.progress(), pool.first_byte_time_max());
         let mut answer = connection.send(|| to_send.for_http1(), progress.clone(), time_max).await;
@@ -161,7 +167,9 @@ impl Client {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             let (asked, client) = upgrade.ok_or(Failure::Unasked)?;
             let changed = hop_by_hop::upgrade(Version::HTTP_11, &head.headers);
-            if !changed.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(asked.as_bytes())) {
+            if !changed
+                .is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(asked.as_bytes()))
+            {
                 return Err(Failure::Unasked);
             }
             hop_by_hop::remove(&mut head.headers);
@@ -181,7 +189,7 @@ impl Client {
         mut sender: SendRequest<RequestBody>,
         to_send: Box<UpstreamRequest>,
         place: OwnedSemaphorePermit,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<UpstreamResponse, Failure> {
         let Upstream { pool, terms, .. } = &*self.upstream;
         let Some(request) = to_send.for_http2(&terms.url) else {
             return Ok(problem_response(Problem::new(
@@ -202,7 +210,7 @@ impl Client {
 /// Waits for `answer`, as long as the body of the request moves or the time since then is not over.
 async fn in_time<F: Future>(
     answer: F,
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<BodyProgress>>,
     time_max: Duration,
 ) -> Result<F::Output, Failure> {
     let mut answer = std::pin::pin!(answer);
@@ -210,7 +218,7 @@ async fn in_time<F: Future>(
         match tokio::time::timeout(time_max, answer.as_mut()).await {
             Ok(answer) => return Ok(answer),
             Err(_) => {
-                if !progress.as_ref().map_or(Ok(false), |it| it.has_moved())? {
+                if !progress.as_ref().map_or(Ok(false), |progress| progress.has_moved())? {
                     return Err(Failure::NoAnswer);
                 }
             }
@@ -219,7 +227,7 @@ async fn in_time<F: Future>(
 }
 
 /// An answer as the client gets it.
-fn cleaned(mut head: http::response::Parts, body: UpstreamBody) -> Answer {
+fn cleaned(mut head: http::response::Parts, body: UpstreamBody) -> UpstreamResponse {
     // Whatever the upstream speaks, the client is answered in what it speaks itself.
     head.version = Version::HTTP_11;
     if !hop_by_hop::remove(&mut head.headers) {
@@ -239,8 +247,9 @@ mod tests {
     /// Every request has one on the heap: allocators keep what is small at hand.
     #[test]
     fn what_waits_for_an_answer_is_small() {
-        type Asked = (&'static Client, Box<UpstreamRequest>, OnUpgrade);
-        let waiting = bytes(|(client, to_send, upgraded): Asked| client.ask(to_send, upgraded));
+        type AskArguments = (&'static ExchangeState, Box<UpstreamRequest>, OnUpgrade);
+        let waiting =
+            bytes(|(client, to_send, upgraded): AskArguments| client.ask(to_send, upgraded));
         assert!(waiting <= 960, "{waiting} bytes");
     }
 }

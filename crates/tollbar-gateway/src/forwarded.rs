@@ -1,7 +1,8 @@
 //! `X-Forwarded-*`: what the upstream is told about the client.
 //!
 //! What a trusted proxy has written is kept and continued. What anybody else has written is removed,
-//! also under the names that other proxies use: an upstream may believe any of them.
+//! also under the names that other proxies use, and under those that say who asks: an upstream may believe
+//! any of them.
 
 use std::net::IpAddr;
 
@@ -11,7 +12,7 @@ use http::uri::Authority;
 use http::{HeaderMap, Uri};
 use smallvec::SmallVec;
 
-use crate::Visitor;
+use crate::ConnectionInfo;
 
 static FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -27,17 +28,26 @@ pub(crate) struct ForwardedHeaders {
 }
 
 impl ForwardedHeaders {
-    pub(crate) fn new(visitor: Visitor, is_trusted: bool) -> Self {
+    pub(crate) fn new(connection_info: ConnectionInfo, is_trusted: bool) -> Self {
         // Digits, dots and colons: always a value.
         let value = |peer: IpAddr| HeaderValue::try_from(peer.to_canonical().to_string()).ok();
-        let scheme = if visitor.is_secure { "https" } else { "http" };
-        Self { address: visitor.peer.and_then(value), scheme, is_trusted }
+        let scheme = if connection_info.is_secure { "https" } else { "http" };
+        Self { address: connection_info.peer.and_then(value), scheme, is_trusted }
     }
 
-    /// Tells the upstream. `host` is what the client has asked for.
-    pub(crate) fn write(&self, headers: &mut HeaderMap, host: Option<&HeaderValue>) {
+    /// Tells the upstream. `host` is what the client has asked for, `trusted_headers` are those that only trusted
+    /// proxies may set.
+    pub(crate) fn write(
+        &self,
+        headers: &mut HeaderMap,
+        host: Option<&HeaderValue>,
+        trusted_headers: &[HeaderName],
+    ) {
         if !self.is_trusted {
             forget(headers);
+            for name in trusted_headers {
+                headers.remove(name);
+            }
         }
         // What was forgotten is not looked for.
         let has = |headers: &HeaderMap, name| self.is_trusted && headers.contains_key(name);
@@ -110,7 +120,8 @@ pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>
     let Some(authority) = uri.authority().map(Authority::as_str) else {
         return Ok(line.cloned());
     };
-    let is_same = line.is_none_or(|it| it.as_bytes().eq_ignore_ascii_case(authority.as_bytes()));
+    let is_same =
+        line.is_none_or(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()));
     // Whoever names a user in a URI wants it to look like a host.
     if !is_same || authority.contains('@') {
         return Err(AmbiguousHost);
@@ -135,10 +146,11 @@ mod tests {
         for (name, value) in lines {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        let visitor = Visitor { peer: Some(peer.parse().unwrap()), is_secure: true };
+        let connection_info = ConnectionInfo { peer: Some(peer.parse().unwrap()), is_secure: true };
         let host = HeaderValue::from_static("a.example");
-        ForwardedHeaders::new(visitor, is_trusted).write(&mut headers, Some(&host));
-        let text = |it: &HeaderValue| it.to_str().unwrap().to_owned();
+        let user = [HeaderName::from_static("x-user-id")];
+        ForwardedHeaders::new(connection_info, is_trusted).write(&mut headers, Some(&host), &user);
+        let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
         let mut told: Vec<_> = headers.iter().map(|(n, v)| (n.to_string(), text(v))).collect();
         told.sort();
         told
@@ -146,7 +158,7 @@ mod tests {
 
     fn expected(addresses: &str, host: &str, proto: &str) -> Vec<(String, String)> {
         let lines = [("for", addresses), ("host", host), ("proto", proto)];
-        lines.map(|(name, it)| (format!("x-forwarded-{name}"), it.to_owned())).to_vec()
+        lines.map(|(name, value)| (format!("x-forwarded-{name}"), value.to_owned())).to_vec()
     }
 
     #[test]
@@ -174,8 +186,11 @@ mod tests {
             ("x-real-ip", "192.0.2.1"),
             ("true-client-ip", "192.0.2.1"),
             ("x-original-url", "/admin"),
+            ("x-user-id", "somebody-else"),
         ];
         assert_eq!(told(&claimed, false, "10.0.0.1"), told(&[], false, "10.0.0.1"));
+        let user = told(&claimed[6..], true, "10.0.0.1");
+        assert!(user.contains(&("x-user-id".to_owned(), "somebody-else".to_owned())), "{user:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use http::{Request, Response, StatusCode, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::RootCertStore;
 use thiserror::Error;
@@ -31,13 +31,14 @@ use crate::client::checked_stream::CheckedStream;
 use crate::client::findings::Findings;
 use crate::client::framing::{headers_bytes_max, line_bytes_max};
 use crate::exchange::{Exchange, Upstream};
+use crate::executor::GatewayExecutor;
 use crate::problem::Problem;
 use crate::request::RequestSettings;
 use crate::upstream::body::UpstreamBody;
 use crate::upstream::breaker::Breaker;
 use crate::upstream::connector::Connector;
 use crate::upstream::pool::Pool;
-use crate::{HeadBounds, UpstreamOptions, UpstreamUrl, Visitor};
+use crate::{ConnectionInfo, HeadBounds, UpstreamOptions, UpstreamUrl};
 
 /// How many requests a client may have under way on one connection over HTTP/2.
 const STREAMS_MAX: u32 = 128;
@@ -48,15 +49,15 @@ const HEADERS_OF_HYPER: usize = 100;
 /// Rules in front of an upstream. Clones are the same gateway.
 #[derive(Clone)]
 pub struct Gateway {
-    shared: Arc<Shared>,
+    shared: Arc<GatewayState>,
 }
 
-struct Shared {
+struct GatewayState {
     layer: TollbarLayer,
     upstream: Arc<Upstream>,
     bounds: HeadBounds,
     head_time_max: Duration,
-    server: auto::Builder<TokioExecutor>,
+    server: auto::Builder<GatewayExecutor>,
 }
 
 type LayerOptions = dyn FnOnce(TollbarLayerBuilder) -> TollbarLayerBuilder + Send;
@@ -72,6 +73,7 @@ pub struct GatewayBuilder {
     exempt: Vec<Box<str>>,
     bounds: HeadBounds,
     head_time_max: Duration,
+    executor: GatewayExecutor,
 }
 
 /// Why there can be no gateway.
@@ -103,6 +105,7 @@ impl Gateway {
             exempt: Vec::new(),
             bounds: HeadBounds::default(),
             head_time_max: Duration::from_secs(30),
+            executor: GatewayExecutor::default(),
         }
     }
 
@@ -110,9 +113,9 @@ impl Gateway {
     pub async fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        visitor: Visitor,
+        connection_info: ConnectionInfo,
     ) {
-        self.serve_until(stream, visitor, pending(), || false).await;
+        self.serve_until(stream, connection_info, pending(), || false).await;
     }
 
     /// Serves a client's connection to its end, or until `stop` says to come to one: what has been asked
@@ -122,7 +125,7 @@ impl Gateway {
     pub async fn serve_until<I, A>(
         &self,
         stream: I,
-        visitor: Visitor,
+        connection_info: ConnectionInfo,
         stop: impl Future<Output = ()>,
         is_announced: A,
     ) where
@@ -131,9 +134,9 @@ impl Gateway {
     {
         let findings = Arc::<Findings>::default();
         let stream = CheckedStream::new(stream, self.shared.bounds, Arc::clone(&findings));
-        let exchange = Exchange::new(Arc::clone(&self.shared.upstream), visitor);
+        let exchange = Exchange::new(Arc::clone(&self.shared.upstream), connection_info);
         let service = self.shared.layer.layer(exchange.clone());
-        let service = match visitor.peer {
+        let service = match connection_info.peer {
             Some(peer) => service.with_peer(peer),
             None => service,
         };
@@ -162,6 +165,7 @@ impl Gateway {
             _ = served.as_mut() => {}
             () = stop.as_mut() => {
                 served.as_mut().graceful_shutdown();
+                #[expect(clippy::let_underscore_must_use, reason = "an error of the client's connection ends it, and it has ended")]
                 let _ = served.as_mut().await;
             }
             () = silence => return,
@@ -176,7 +180,7 @@ impl Gateway {
 /// One connection of a client.
 struct ClientConnection<A> {
     service: TollbarService<Exchange>,
-    shared: Arc<Shared>,
+    shared: Arc<GatewayState>,
     findings: Arc<Findings>,
     is_announced: A,
 }
@@ -245,7 +249,8 @@ impl GatewayBuilder {
         self
     }
 
-    /// Who asks. Its own [`ClientIp`] gives way to [`client_ip`](Self::client_ip).
+    /// Who asks. Its own [`ClientIp`] gives way to [`client_ip`](Self::client_ip). Headers that count from trusted
+    /// proxies only are removed where anybody else has sent them.
     #[must_use]
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = identity;
@@ -274,6 +279,17 @@ impl GatewayBuilder {
         self
     }
 
+    /// Runs the streams of HTTP/2, and connections to the upstream over it, by `spawn`: to know of their panics, for
+    /// example. Without this, tokio's `spawn` runs them.
+    #[must_use]
+    pub fn spawn_with(
+        mut self,
+        spawn: impl Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync + 'static,
+    ) -> Self {
+        self.executor = GatewayExecutor(Some(Arc::new(spawn)));
+        self
+    }
+
     /// Other options of the layer: what is answered to whom is denied, and with which headers.
     #[must_use]
     pub fn layer(
@@ -286,10 +302,12 @@ impl GatewayBuilder {
 
     /// The gateway, which limits by what `engine` says.
     pub fn build(self, engine: impl Into<Arc<AsyncEngine>>) -> Result<Gateway, GatewayError> {
-        let Self { url, options, client_ip, bounds, head_time_max, .. } = self;
+        let Self { url, options, client_ip, bounds, head_time_max, executor, .. } = self;
         let host = url.host_header().ok_or_else(|| GatewayError::Host { url: url.clone() })?;
         let connector = Connector::new(url.clone(), options.protocol, self.authorities)?;
-        let terms = RequestSettings { url, host, rewrites_host: options.rewrites_host };
+        let trusted_headers = self.identity.trusted_headers().cloned().collect();
+        let rewrites_host = options.rewrites_host;
+        let terms = RequestSettings { url, host, rewrites_host, trusted_headers };
         let breaker = Breaker::new(options.breaker);
         let layer = TollbarLayer::builder(engine);
         let layer = match self.layer {
@@ -299,18 +317,24 @@ impl GatewayBuilder {
         let mut layer = layer.identity(self.identity.client_ip(client_ip.clone()));
         if !self.exempt.is_empty() {
             let exempt = self.exempt;
-            layer = layer.skip(move |parts| exempt.iter().any(|it| **it == *parts.uri.path()));
+            layer = layer.skip(move |parts| exempt.iter().any(|path| **path == *parts.uri.path()));
         }
-        let pool = Pool::new(connector, options);
+        let pool = Pool::new(connector, options, executor.clone());
         let upstream = Arc::new(Upstream { pool, breaker, terms, client_ip });
-        let server = server(&bounds, head_time_max);
+        let server = server(executor, &bounds, head_time_max);
         let layer = layer.build();
-        Ok(Gateway { shared: Arc::new(Shared { layer, upstream, bounds, head_time_max, server }) })
+        Ok(Gateway {
+            shared: Arc::new(GatewayState { layer, upstream, bounds, head_time_max, server }),
+        })
     }
 }
 
-fn server(bounds: &HeadBounds, head_time_max: Duration) -> auto::Builder<TokioExecutor> {
-    let mut server = auto::Builder::new(TokioExecutor::new());
+fn server(
+    executor: GatewayExecutor,
+    bounds: &HeadBounds,
+    head_time_max: Duration,
+) -> auto::Builder<GatewayExecutor> {
+    let mut server = auto::Builder::new(executor);
     // Room for everything that is cut off and refused politely.
     let head_bytes = line_bytes_max(bounds.uri_bytes_max)
         .saturating_add(headers_bytes_max(bounds.header_bytes_max))

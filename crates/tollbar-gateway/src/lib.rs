@@ -1,7 +1,7 @@
 //! A reverse proxy that limits: rules in front of one upstream.
 //!
 //! ```no_run
-//! use tollbar_gateway::{Gateway, Visitor};
+//! use tollbar_gateway::{ConnectionInfo, Gateway};
 //! use tollbar_rules::{Engine, RuleFile};
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let rules = RuleFile::parse("rules.yaml", "rules: [{ name: per_client, limit: 10/s }]")?.rules;
@@ -9,8 +9,8 @@
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8000").await?;
 //! loop {
 //!     let (stream, peer) = listener.accept().await?;
-//!     let (gateway, visitor) = (gateway.clone(), Visitor::at(peer.ip()));
-//!     tokio::spawn(async move { gateway.serve(stream, visitor).await });
+//!     let (gateway, connection_info) = (gateway.clone(), ConnectionInfo::from_peer(peer.ip()));
+//!     tokio::spawn(async move { gateway.serve(stream, connection_info).await });
 //! }
 //! # }
 //! ```
@@ -29,15 +29,22 @@
 //! | module | what it has |
 //! |---|---|
 //! | `gateway` | the builder, and one connection from a client to its end |
-//! | `client` | a stream that refuses ambiguous requests, the bounds of a head, the PROXY header |
+//! | `client` | who a connection is from, a stream that refuses ambiguous requests, the bounds of a head, the PROXY header |
 //! | `upstream` | connections to the upstream and their pool, bodies, the breaker |
 //! | `exchange`, `request` | the service behind the rules; a request as the upstream receives it |
 //! | `forwarded`, `hop_by_hop` | headers about the client; headers that end at each connection |
 //! | `tunnel` | upgraded connections |
 //! | `problem`, `vectored_write` | responses of our own; small pieces written together |
+//! | `executor` | where streams of HTTP/2 run |
+
+#![cfg_attr(
+    test,
+    allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")
+)]
 
 mod client;
 mod exchange;
+mod executor;
 mod forwarded;
 mod gateway;
 mod hop_by_hop;
@@ -47,9 +54,9 @@ mod tunnel;
 mod upstream;
 mod vectored_write;
 
+pub use client::ConnectionInfo;
 pub use client::guard::HeadBounds;
 pub use client::proxy_protocol::{ProxyProtocolError, read_proxy_header};
-pub use client::visitor::Visitor;
 pub use gateway::{Gateway, GatewayBuilder, GatewayError};
 pub use tollbar_tls::{Pem, PemError};
 pub use upstream::breaker::BreakerOptions;

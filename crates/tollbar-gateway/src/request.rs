@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use http::header::{CONNECTION, COOKIE, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
+};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Request, StatusCode, Uri, Version};
@@ -12,7 +14,7 @@ use hyper::body::Incoming;
 use crate::forwarded::{self, ForwardedHeaders};
 use crate::hop_by_hop;
 use crate::problem::Problem;
-use crate::upstream::body::{Progress, RequestBody};
+use crate::upstream::body::{BodyProgress, RequestBody};
 use crate::upstream::options::UpstreamUrl;
 
 /// A request that is ready to be sent, whatever the upstream speaks. In a box, since it goes through many
@@ -32,6 +34,8 @@ pub(crate) struct RequestSettings {
     /// The upstream's own name.
     pub(crate) host: HeaderValue,
     pub(crate) rewrites_host: bool,
+    /// What only trusted proxies may say of a request.
+    pub(crate) trusted_headers: Vec<HeaderName>,
 }
 
 const AMBIGUOUS: Problem =
@@ -53,7 +57,7 @@ impl UpstreamRequest {
         }
         // Whoever waits for it is told to go on when the upstream takes the body.
         parts.headers.remove(EXPECT);
-        forwarded_headers.write(&mut parts.headers, asked.as_ref());
+        forwarded_headers.write(&mut parts.headers, asked.as_ref(), &terms.trusted_headers);
         let host = asked.filter(|_| !terms.rewrites_host).unwrap_or_else(|| terms.host.clone());
         if parts.version == Version::HTTP_2 {
             join_cookies(&mut parts.headers);
@@ -62,7 +66,7 @@ impl UpstreamRequest {
     }
 
     /// How far its body is.
-    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
+    pub(crate) fn progress(&self) -> Option<Arc<BodyProgress>> {
         self.body.progress()
     }
 

@@ -37,9 +37,9 @@ mod tests {
 
     /// What it was given, call by call: the pieces of each.
     #[derive(Default)]
-    struct Calls(Vec<Vec<usize>>);
+    struct RecordedWrites(Vec<Vec<usize>>);
 
-    impl AsyncWrite for Calls {
+    impl AsyncWrite for RecordedWrites {
         fn poll_write(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -54,7 +54,7 @@ mod tests {
             _: &mut Context<'_>,
             bufs: &[IoSlice<'_>],
         ) -> Poll<io::Result<usize>> {
-            let pieces: Vec<usize> = bufs.iter().map(|it| it.len()).collect();
+            let pieces: Vec<usize> = bufs.iter().map(|buf| buf.len()).collect();
             let bytes = pieces.iter().sum();
             self.get_mut().0.push(pieces);
             Poll::Ready(Ok(bytes))
@@ -80,12 +80,12 @@ mod tests {
             (&[], &[0]),
         ] {
             let texts: Vec<Vec<u8>> = pieces.iter().map(|bytes| vec![b'x'; *bytes]).collect();
-            let bufs: Vec<IoSlice<'_>> = texts.iter().map(|it| IoSlice::new(it)).collect();
-            let mut calls = Calls::default();
+            let bufs: Vec<IoSlice<'_>> = texts.iter().map(|text| IoSlice::new(text)).collect();
+            let mut calls = RecordedWrites::default();
             let mut cx = Context::from_waker(Waker::noop());
             let written = poll_write(Pin::new(&mut calls), &mut cx, &bufs);
             let bytes: usize = pieces.iter().sum();
-            assert!(matches!(written, Poll::Ready(Ok(it)) if it == bytes), "{pieces:?}");
+            assert!(matches!(written, Poll::Ready(Ok(count)) if count == bytes), "{pieces:?}");
             assert_eq!(calls.0, [expected.to_vec()], "{pieces:?}");
         }
     }

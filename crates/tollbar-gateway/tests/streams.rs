@@ -1,5 +1,7 @@
 //! Long bodies: memory must not grow with them. Nothing else runs in this process meanwhile.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 mod common;
 
 use std::time::Duration;
@@ -26,7 +28,7 @@ const LONG: Duration = Duration::from_mins(5);
 /// So many bytes, each chunk with another value.
 fn bytes(count: usize) -> AnyBody {
     let chunks = (0..count / CHUNK_BYTES).map(|at| Bytes::from(vec![at as u8; CHUNK_BYTES]));
-    let frames = futures_util::stream::iter(chunks).map(|it| Ok(Frame::data(it)));
+    let frames = futures_util::stream::iter(chunks).map(|chunk| Ok(Frame::data(chunk)));
     BodyExt::boxed(StreamBody::new(frames))
 }
 

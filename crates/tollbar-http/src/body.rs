@@ -16,14 +16,14 @@ pin_project! {
     /// Permits are returned, and reservations settled, when it has ended or is dropped.
     pub struct TollbarBody<B> {
         #[pin]
-        kind: Kind<B>,
+        kind: BodyKind<B>,
         guard: Option<Box<HoldGuard>>,
     }
 }
 
 pin_project! {
-    #[project = KindProjected]
-    enum Kind<B> {
+    #[project = BodyKindProjected]
+    enum BodyKind<B> {
         Service { #[pin] body: B },
         Own { bytes: Bytes },
     }
@@ -32,7 +32,7 @@ pin_project! {
 impl<B: Body<Data = Bytes>> TollbarBody<B> {
     pub(crate) fn service(body: B, guard: Option<Box<HoldGuard>>) -> Self {
         let is_end_stream = body.is_end_stream();
-        let mut body = Self { kind: Kind::Service { body }, guard };
+        let mut body = Self { kind: BodyKind::Service { body }, guard };
         // A server that is told so does not ask for the end.
         if is_end_stream {
             end(&mut body.guard);
@@ -41,7 +41,7 @@ impl<B: Body<Data = Bytes>> TollbarBody<B> {
     }
 
     pub(crate) fn own(bytes: Bytes) -> Self {
-        Self { kind: Kind::Own { bytes }, guard: None }
+        Self { kind: BodyKind::Own { bytes }, guard: None }
     }
 }
 
@@ -62,9 +62,9 @@ impl<B: Body<Data = Bytes>> Body for TollbarBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
         let mut body = match this.kind.project() {
-            KindProjected::Service { body } => body,
-            KindProjected::Own { bytes } if bytes.is_empty() => return Poll::Ready(None),
-            KindProjected::Own { bytes } => {
+            BodyKindProjected::Service { body } => body,
+            BodyKindProjected::Own { bytes } if bytes.is_empty() => return Poll::Ready(None),
+            BodyKindProjected::Own { bytes } => {
                 return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))));
             }
         };
@@ -87,15 +87,15 @@ impl<B: Body<Data = Bytes>> Body for TollbarBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Service { body } => body.is_end_stream(),
-            Kind::Own { bytes } => bytes.is_empty(),
+            BodyKind::Service { body } => body.is_end_stream(),
+            BodyKind::Own { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Service { body } => body.size_hint(),
-            Kind::Own { bytes } => SizeHint::with_exact(bytes.len() as u64),
+            BodyKind::Service { body } => body.size_hint(),
+            BodyKind::Own { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }
 }

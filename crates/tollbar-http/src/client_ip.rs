@@ -8,11 +8,11 @@ mod forwarded;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use http::{HeaderMap, HeaderName, header};
-use tollbar_rules::Cidr;
+use tollbar_rules::{Cidr, address_part};
 
 /// The most entries that are looked at, from the right: more proxies than anybody has in a row.
 const ENTRIES_MAX: usize = 64;
@@ -39,14 +39,14 @@ static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientIp {
-    trust: Trust,
+    trust: ProxyTrust,
     /// Whether a peer without an address, behind a Unix socket, is a proxy.
     trusts_nameless: bool,
     header: ForwardingHeader,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Trust {
+enum ProxyTrust {
     Nobody,
     Blocks(Box<[Cidr]>),
     /// So many proxies, whoever they are.
@@ -64,7 +64,7 @@ impl ClientIp {
     #[must_use]
     pub fn peer() -> Self {
         Self {
-            trust: Trust::Nobody,
+            trust: ProxyTrust::Nobody,
             trusts_nameless: false,
             header: ForwardingHeader::XForwardedFor,
         }
@@ -74,7 +74,7 @@ impl ClientIp {
     /// right, who is not one.
     #[must_use]
     pub fn behind_proxies(blocks: impl IntoIterator<Item = Cidr>) -> Self {
-        Self { trust: Trust::Blocks(blocks.into_iter().collect()), ..Self::peer() }
+        Self { trust: ProxyTrust::Blocks(blocks.into_iter().collect()), ..Self::peer() }
     }
 
     /// Every request passes exactly `count` proxies, each of which appends the address it has seen.
@@ -83,7 +83,7 @@ impl ClientIp {
     /// claim any address, so see to it that nobody can.
     #[must_use]
     pub fn trusted_hops(count: NonZeroU32) -> Self {
-        Self { trust: Trust::Hops(count), ..Self::peer() }
+        Self { trust: ProxyTrust::Hops(count), ..Self::peer() }
     }
 
     /// A peer without an address, such as one behind a Unix socket, is a proxy too.
@@ -103,10 +103,10 @@ impl ClientIp {
     #[must_use]
     pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
         match (&self.trust, peer) {
-            (Trust::Nobody, _) => false,
-            (Trust::Hops(_), _) => true,
-            (Trust::Blocks(_), None) => self.trusts_nameless,
-            (Trust::Blocks(blocks), Some(peer)) => contains(blocks, peer),
+            (ProxyTrust::Nobody, _) => false,
+            (ProxyTrust::Hops(_), _) => true,
+            (ProxyTrust::Blocks(_), None) => self.trusts_nameless,
+            (ProxyTrust::Blocks(blocks), Some(peer)) => contains(blocks, peer),
         }
     }
 
@@ -116,7 +116,7 @@ impl ClientIp {
     /// was told. Addresses of IPv4 in IPv6 clothes come out as IPv4.
     #[must_use]
     pub fn of(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
-        let peer = peer.map(|it| it.to_canonical());
+        let peer = peer.map(|peer| peer.to_canonical());
         if !self.trusts(peer) {
             return peer;
         }
@@ -139,8 +139,8 @@ impl ClientIp {
     ) -> Option<IpAddr> {
         let mut client = peer;
         match &self.trust {
-            Trust::Nobody => {}
-            Trust::Blocks(blocks) => {
+            ProxyTrust::Nobody => {}
+            ProxyTrust::Blocks(blocks) => {
                 for entry in entries {
                     let Some(address) = address(entry) else {
                         break;
@@ -151,7 +151,7 @@ impl ClientIp {
                     }
                 }
             }
-            Trust::Hops(count) => {
+            ProxyTrust::Hops(count) => {
                 // Entries within the count were written by proxies, whatever they say.
                 for entry in entries.take(count.get() as usize) {
                     client = address(entry).or(client);
@@ -188,24 +188,10 @@ fn entries<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item 
 
 /// `203.0.113.7`, `203.0.113.7:1234`, `2001:db8::7`, `[2001:db8::7]`, `[2001:db8::7]:1234`.
 fn address(node: &[u8]) -> Option<IpAddr> {
-    if node.len() > NODE_BYTES_MAX {
+    // A zone is of the machine that wrote it.
+    if node.len() > NODE_BYTES_MAX || node.contains(&b'%') {
         return None;
     }
     let node = std::str::from_utf8(node).ok()?;
-    let address: IpAddr = if let Some(rest) = node.strip_prefix('[') {
-        let (address, rest) = rest.split_once(']')?;
-        (rest.is_empty() || is_port(rest.strip_prefix(':')?)).then_some(())?;
-        address.parse::<Ipv6Addr>().ok()?.into()
-    } else if let Ok(address) = node.parse() {
-        address
-    } else {
-        let (address, port) = node.split_once(':')?;
-        is_port(port).then_some(())?;
-        address.parse::<Ipv4Addr>().ok()?.into()
-    };
-    Some(address.to_canonical())
-}
-
-fn is_port(text: &str) -> bool {
-    text.len() <= 5 && text.bytes().all(|it| it.is_ascii_digit()) && text.parse::<u16>().is_ok()
+    Some(address_part(node)?.parse::<IpAddr>().ok()?.to_canonical())
 }

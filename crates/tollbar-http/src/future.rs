@@ -14,25 +14,26 @@ use crate::TollbarBody;
 use crate::headers::PreparedHeaders;
 use crate::hold_guard::HoldGuard;
 
-type Boxed<R, E> = Pin<Box<dyn Future<Output = Result<Response<TollbarBody<R>>, E>> + Send>>;
+type BoxedResponseFuture<R, E> =
+    Pin<Box<dyn Future<Output = Result<Response<TollbarBody<R>>, E>> + Send>>;
 
 pin_project! {
     /// A response on its way: from the service behind, from ours, or not decided yet.
     pub struct ResponseFuture<F, R, E> {
         #[pin]
-        state: State<F, R, E>,
+        state: ResponseState<F, R, E>,
     }
 }
 
 pin_project! {
-    #[project = StateProjected]
-    enum State<F, R, E> {
+    #[project = ResponseStateProjected]
+    enum ResponseState<F, R, E> {
         /// The service behind works on it.
         Passing { #[pin] future: F, stamp: Option<ResponseStamp> },
         /// It was turned away.
         Answered { response: Option<Box<Response<Bytes>>> },
         /// The store has not answered, or the request waits.
-        Asking { future: Boxed<R, E> },
+        Asking { future: BoxedResponseFuture<R, E> },
     }
 }
 
@@ -47,17 +48,17 @@ impl<F, R, E> ResponseFuture<F, R, E> {
     /// Inlined, so that the service's future is not moved once more.
     #[inline(always)]
     pub(crate) fn passing(future: F, stamp: ResponseStamp) -> Self {
-        Self { state: State::Passing { future, stamp: Some(stamp) } }
+        Self { state: ResponseState::Passing { future, stamp: Some(stamp) } }
     }
 
     pub(crate) fn answered(response: Box<Response<Bytes>>) -> Self {
-        Self { state: State::Answered { response: Some(response) } }
+        Self { state: ResponseState::Answered { response: Some(response) } }
     }
 
     pub(crate) fn asking(
         future: impl Future<Output = Result<Response<TollbarBody<R>>, E>> + Send + 'static,
     ) -> Self {
-        Self { state: State::Asking { future: Box::pin(future) } }
+        Self { state: ResponseState::Asking { future: Box::pin(future) } }
     }
 }
 
@@ -70,17 +71,17 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProjected::Passing { future, stamp } => {
+            ResponseStateProjected::Passing { future, stamp } => {
                 let response = ready!(future.poll(context));
                 // Whatever it holds is settled here where the service has failed.
                 let stamp = stamp.take().unwrap_or_default();
                 Poll::Ready(response.map(|response| stamp.apply(response)))
             }
-            StateProjected::Answered { response } => {
+            ResponseStateProjected::Answered { response } => {
                 let response = response.take().expect("polled after it was ready");
                 Poll::Ready(Ok(response.map(TollbarBody::own)))
             }
-            StateProjected::Asking { future } => future.as_mut().poll(context),
+            ResponseStateProjected::Asking { future } => future.as_mut().poll(context),
         }
     }
 }

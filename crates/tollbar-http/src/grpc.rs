@@ -13,7 +13,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
 /// The statuses that are used here, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Code {
+pub(crate) enum GrpcCode {
     InvalidArgument = 3,
     ResourceExhausted = 8,
     Internal = 13,
@@ -31,13 +31,13 @@ const SECONDS_MAX: u64 = 315_576_000_000;
 /// True for `application/grpc`, `application/grpc+proto`, `application/grpc-web` and the like.
 pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
     const GRPC: &[u8] = b"application/grpc";
-    content_type.get(..GRPC.len()).is_some_and(|it| it.eq_ignore_ascii_case(GRPC))
+    content_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
         && matches!(content_type.get(GRPC.len()), None | Some(b'+' | b'-' | b';' | b' '))
 }
 
 /// Trailers only, as the protocol calls it: HTTP 200, and all there is to know in the headers.
 pub(crate) fn trailers_only(
-    code: Code,
+    code: GrpcCode,
     message: &str,
     retry_after: Option<Duration>,
 ) -> Response<Bytes> {
@@ -64,7 +64,7 @@ fn percent_encoded(message: &str) -> String {
             b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
             _ => {
                 // Writing into a string does not fail.
-                let _ = write!(encoded, "%{byte:02X}");
+                write!(encoded, "%{byte:02X}").unwrap_or_default();
             }
         }
     }
@@ -72,7 +72,7 @@ fn percent_encoded(message: &str) -> String {
 }
 
 /// `google.rpc.Status { int32 code = 1; string message = 2; repeated Any details = 3; }`
-fn status(code: Code, message: &str, retry_after: Option<Duration>) -> Vec<u8> {
+fn status(code: GrpcCode, message: &str, retry_after: Option<Duration>) -> Vec<u8> {
     let mut status = Vec::with_capacity(128);
     write_number(1, code as u64, &mut status);
     write_bytes(2, message.as_bytes(), &mut status);
@@ -146,7 +146,10 @@ mod tests {
         expected.extend_from_slice(RETRY_INFO.as_bytes());
         expected.extend_from_slice(&[0x12, 7, 0x0a, 5]);
         expected.extend_from_slice(&duration);
-        assert_eq!(status(Code::ResourceExhausted, "no", Some(Duration::new(300, 5))), expected);
+        assert_eq!(
+            status(GrpcCode::ResourceExhausted, "no", Some(Duration::new(300, 5))),
+            expected
+        );
     }
 
     #[test]
@@ -156,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_response_is_headers_only() {
-        let response = trailers_only(Code::ResourceExhausted, "Too many requests", None);
+        let response = trailers_only(GrpcCode::ResourceExhausted, "Too many requests", None);
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["grpc-status"], "8");
         assert_eq!(response.headers()["grpc-message"], "Too many requests");

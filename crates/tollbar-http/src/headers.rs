@@ -119,7 +119,7 @@ impl HeaderStyle {
         if self.has_x {
             prepared.numbers[0] = binding.decision().limit();
             prepared.number_count = 1;
-            if let Some(counter) = Counter::of(&binding) {
+            if let Some(counter) = CounterState::from_decision(&binding) {
                 let reset_us = match self.reset {
                     Reset::Epoch => counter.reset_at.as_micros(),
                     Reset::Delta => micros(counter.reset_at.since(now())),
@@ -149,12 +149,12 @@ pub(crate) fn write_retry_after(wait: Duration, headers: &mut HeaderMap) {
 /// The name by which headers and bodies call a limit. The first of a rule has the rule's name, the
 /// second has `#2` behind it, which is in no rule's name.
 pub(crate) fn name_of(decision: &RuleDecision<'_>) -> String {
-    let mut text = Text::new();
+    let mut text = HeaderText::new();
     write_name(decision, &mut text);
     String::from_utf8_lossy(&text.0).into_owned()
 }
 
-fn write_name(decision: &RuleDecision<'_>, text: &mut Text) {
+fn write_name(decision: &RuleDecision<'_>, text: &mut HeaderText) {
     text.write(decision.rule().name.as_bytes());
     if decision.place() > 0 {
         text.write(b"#");
@@ -168,18 +168,24 @@ fn listed<'v>(
     binding: &RuleDecision<'v>,
 ) -> impl Iterator<Item = RuleDecision<'v>> {
     let binding = *binding;
-    let is_binding = move |it: &RuleDecision<'_>| {
-        std::ptr::eq(it.rule(), binding.rule()) && it.place() == binding.place()
+    let is_binding = move |decision: &RuleDecision<'_>| {
+        std::ptr::eq(decision.rule(), binding.rule()) && decision.place() == binding.place()
     };
     let others = verdict
         .decisions()
-        .filter(move |it| it.enforcement() == Enforcement::Live && !is_binding(it))
+        .filter(move |decision| {
+            decision.enforcement() == Enforcement::Live && !is_binding(decision)
+        })
         .take(LISTED_MAX - 1);
     std::iter::once(binding).chain(others)
 }
 
 /// A list, its items apart by commas.
-fn write_list<T>(items: impl Iterator<Item = T>, write: impl Fn(&T, &mut Text), text: &mut Text) {
+fn write_list<T>(
+    items: impl Iterator<Item = T>,
+    write: impl Fn(&T, &mut HeaderText),
+    text: &mut HeaderText,
+) {
     let start = text.len();
     for item in items {
         if text.len() > start {
@@ -190,43 +196,48 @@ fn write_list<T>(items: impl Iterator<Item = T>, write: impl Fn(&T, &mut Text), 
 }
 
 /// `"name";q=100;w=60`
-fn write_policy(it: &RuleDecision<'_>, text: &mut Text) {
-    write_string(it, text);
-    write_parameter(*b";q=", it.decision().limit(), text);
-    if let Some(window_s) = whole_seconds(it) {
+fn write_policy(decision: &RuleDecision<'_>, text: &mut HeaderText) {
+    write_string(decision, text);
+    write_parameter(*b";q=", decision.decision().limit(), text);
+    if let Some(window_s) = whole_seconds(decision) {
         write_parameter(*b";w=", window_s, text);
     }
 }
 
 /// `"name";r=42;t=30`
-fn write_state(it: &RuleDecision<'_>, counter: Counter, now: Timestamp, text: &mut Text) {
+fn write_state(
+    decision: &RuleDecision<'_>,
+    counter: CounterState,
+    now: Timestamp,
+    text: &mut HeaderText,
+) {
     let reset_s = micros(counter.reset_at.since(now)).div_ceil(US_PER_S);
-    write_string(it, text);
+    write_string(decision, text);
     write_parameter(*b";r=", counter.remaining, text);
     write_parameter(*b";t=", reset_s, text);
 }
 
 /// A name as a structured string. Rules have names of letters, digits and `_-.:/`, none of which
 /// needs an escape.
-fn write_string(it: &RuleDecision<'_>, text: &mut Text) {
+fn write_string(decision: &RuleDecision<'_>, text: &mut HeaderText) {
     text.write(b"\"");
-    write_name(it, text);
+    write_name(decision, text);
     text.write(b"\"");
 }
 
-fn write_parameter(name: [u8; 3], value: u64, text: &mut Text) {
+fn write_parameter(name: [u8; 3], value: u64, text: &mut HeaderText) {
     text.write(&name);
     write_number(value.min(INTEGER_MAX), text);
 }
 
-fn write_number(value: u64, text: &mut Text) {
+fn write_number(value: u64, text: &mut HeaderText) {
     text.write(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// The window, where it is one that seconds can tell: none of a concurrency limit has one, months
 /// differ, and half a second is neither 0 nor 1.
-fn whole_seconds(it: &RuleDecision<'_>) -> Option<u64> {
-    let policy = it.limit().policy();
+fn whole_seconds(decision: &RuleDecision<'_>) -> Option<u64> {
+    let policy = decision.limit().policy();
     let window = policy.window();
     let is_whole = window.subsec_nanos() == 0 && !window.is_zero();
     (is_whole && policy.period() != Some(tollbar::Period::Month)).then_some(window.as_secs())
@@ -234,14 +245,14 @@ fn whole_seconds(it: &RuleDecision<'_>) -> Option<u64> {
 
 /// The state of a counter that was read.
 #[derive(Clone, Copy)]
-struct Counter {
+struct CounterState {
     remaining: u64,
     reset_at: Timestamp,
 }
 
-impl Counter {
-    fn of(it: &RuleDecision<'_>) -> Option<Self> {
-        Some(Self { remaining: it.remaining()?, reset_at: it.reset_at()? })
+impl CounterState {
+    fn from_decision(decision: &RuleDecision<'_>) -> Option<Self> {
+        Some(Self { remaining: decision.remaining()?, reset_at: decision.reset_at()? })
     }
 }
 
@@ -252,7 +263,7 @@ fn micros(duration: Duration) -> u64 {
 /// How a degraded answer came about.
 #[cold]
 fn degraded(verdict: &Verdict) -> Degraded {
-    verdict.binding().and_then(|it| it.degraded()).unwrap_or(Degraded::Allowed)
+    verdict.binding().and_then(|decision| decision.degraded()).unwrap_or(Degraded::Allowed)
 }
 
 fn name_of_degraded(how: Degraded) -> &'static str {
@@ -264,13 +275,13 @@ fn name_of_degraded(how: Degraded) -> &'static str {
 }
 
 /// The value of a header, in the making.
-struct Text(ArrayVec<u8, TEXT_BYTES_MAX>);
+struct HeaderText(ArrayVec<u8, TEXT_BYTES_MAX>);
 
 /// What [`LISTED_MAX`] limits take, with names of full length and numbers of full width:
 /// 8 x (128 + 44) bytes.
 const TEXT_BYTES_MAX: usize = 1_536;
 
-impl Text {
+impl HeaderText {
     fn new() -> Self {
         Self(ArrayVec::new())
     }
@@ -288,7 +299,7 @@ impl Text {
     /// What is written so far, and the next begins. An empty one is no header. Digits, names of rules, and
     /// what is written above: all of it ASCII.
     fn take(&mut self) -> Option<HeaderValue> {
-        let value = HeaderValue::from_bytes(&self.0).ok().filter(|it| !it.is_empty());
+        let value = HeaderValue::from_bytes(&self.0).ok().filter(|value| !value.is_empty());
         self.0.clear();
         value
     }
@@ -310,11 +321,16 @@ impl PreparedHeaders {
     /// Apart from the rest, which need not have that much room on the stack.
     #[inline(never)]
     fn write_lists(&mut self, verdict: &Verdict, binding: &RuleDecision<'_>, now: Timestamp) {
-        let mut text = Text::new();
+        let mut text = HeaderText::new();
         write_list(listed(verdict, binding), write_policy, &mut text);
         self.policy = text.take();
-        let read = listed(verdict, binding).filter_map(|it| Some((it, Counter::of(&it)?)));
-        write_list(read, |(it, counter), text| write_state(it, *counter, now, text), &mut text);
+        let read = listed(verdict, binding)
+            .filter_map(|decision| Some((decision, CounterState::from_decision(&decision)?)));
+        write_list(
+            read,
+            |(decision, counter), text| write_state(decision, *counter, now, text),
+            &mut text,
+        );
         self.state = text.take();
     }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use http::Response;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tollbar_rules::Hold;
+use tollbar::StoreError;
+use tollbar_rules::{Hold, TokenError};
 
 use crate::ResponseEnd;
 use crate::layer_state::LayerState;
@@ -35,7 +36,7 @@ impl HoldGuard {
             is_complete: false,
         };
         let hold = Arc::new(hold);
-        let renewing = hold.lease_ttl().and_then(|ttl| renew_every(ttl / 3, &shared, &hold));
+        let renewing = hold.lease_ttl().and_then(|ttl| keep_renewed(ttl, &shared, &hold));
         Self { shared, hold, ending, renewing }
     }
 
@@ -43,9 +44,10 @@ impl HoldGuard {
     pub(crate) fn responded<B>(&mut self, response: &mut Response<B>) {
         self.ending.status = Some(response.status());
         let settle = self.shared.settle.as_ref();
-        if let Some(name) = settle.and_then(|it| it.cost_header.as_ref()) {
+        if let Some(name) = settle.and_then(|settle| settle.cost_header.as_ref()) {
             let told = response.headers_mut().remove(name);
-            self.ending.reported_cost = told.and_then(|it| it.to_str().ok()?.trim().parse().ok());
+            self.ending.reported_cost =
+                told.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         }
     }
 
@@ -67,23 +69,44 @@ impl HoldGuard {
     }
 }
 
-/// Renews leases, each time when a third of their time is over: should one attempt fail, there is
-/// another. Ends when the request does.
-fn renew_every(
-    period: Duration,
-    shared: &Arc<LayerState>,
-    hold: &Arc<Hold>,
-) -> Option<AbortHandle> {
-    let runtime = Handle::try_current().ok()?;
+/// Renews leases, each time when a third of their time is over, until the request ends.
+fn keep_renewed(ttl: Duration, shared: &Arc<LayerState>, hold: &Arc<Hold>) -> Option<AbortHandle> {
+    let Ok(runtime) = Handle::try_current() else {
+        shared.report(&Err::<(), _>(TokenError::NoRuntime));
+        return None;
+    };
     let (shared, hold) = (Arc::clone(shared), Arc::clone(hold));
+    #[expect(clippy::disallowed_methods, reason = "after a panic the lease ends by itself")]
     let task = runtime.spawn(async move {
         loop {
-            tokio::time::sleep(period).await;
-            // A renewal that fails is tried again next time; without any, the lease ends by itself.
-            shared.report(&shared.engine.renew(&hold).await);
+            tokio::time::sleep(ttl / 3).await;
+            if let Err(source) = renew(ttl, &shared, &hold).await {
+                // The request goes on: what it has begun is not undone by cutting it off, and a client
+                // that is cut off sends it again. But it is counted.
+                return shared.report(&Err::<(), _>(TokenError::LeaseEnded { source }));
+            }
         }
     });
     Some(task.abort_handle())
+}
+
+/// How often a renewal that fails is tried again: every twelfth of the lease, until it has ended.
+const RETRIES_MAX: u32 = 8;
+
+/// Renews leases of which two thirds of their time are left. Returns why they have ended, if they have.
+async fn renew(ttl: Duration, shared: &LayerState, hold: &Hold) -> Result<(), Option<StoreError>> {
+    let mut retries = 0;
+    loop {
+        match shared.engine.renew(hold).await {
+            Ok(Some(_)) => return Ok(()),
+            Err(TokenError::Store(_)) if retries < RETRIES_MAX => {
+                retries += 1;
+                tokio::time::sleep(ttl / 12).await;
+            }
+            Err(TokenError::Store(error)) => return Err(Some(error)),
+            Ok(None) | Err(_) => return Err(None),
+        }
+    }
 }
 
 impl Drop for HoldGuard {
@@ -104,9 +127,19 @@ impl Drop for HoldGuard {
             }
         };
         if answers_at_once {
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "the first poll sends it off; nobody waits for the answer"
+            )]
             let _ = pin!(end).poll(&mut Context::from_waker(Waker::noop()));
         } else if let Ok(runtime) = Handle::try_current() {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "after a panic the charge stays and leases end"
+            )]
             runtime.spawn(end);
+        } else {
+            self.shared.report(&Err::<(), _>(TokenError::NoRuntime));
         }
     }
 }

@@ -7,6 +7,7 @@
 mod api_key;
 #[cfg(feature = "jwt")]
 mod jwt;
+mod term_headers;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use crate::ClientIp;
 pub use api_key::ApiKeys;
 #[cfg(feature = "jwt")]
 pub use jwt::{Jwt, JwtAlgorithm, JwtKey};
+pub use term_headers::{TermHeaderError, TermHeaders};
 
 /// The longest value of an attribute.
 const VALUE_BYTES_MAX: usize = 1_024;
@@ -66,6 +68,7 @@ pub struct Identity {
     #[cfg(feature = "jwt")]
     jwt: Option<Arc<Jwt>>,
     headers: Vec<HeaderAttribute>,
+    terms: TermHeaders,
     has_content_length: bool,
 }
 
@@ -119,7 +122,7 @@ pub enum IdentityError {
 pub(crate) struct DerivedValues<'i> {
     is_from_proxy: bool,
     ip: Option<ArrayString<39>>,
-    api_key: Option<api_key::Subject<'i>>,
+    api_key: Option<api_key::Subject>,
     claims: SmallVec<[(&'i str, String); 2]>,
 }
 
@@ -135,13 +138,20 @@ impl Identity {
             header: HeaderName::from_static("x-user-id"),
             is_trusted: true,
         };
+        Self { headers: vec![user], ..Self::by_address() }
+    }
+
+    /// The peer's address and nothing else: no header names a user until one is asked for.
+    #[must_use]
+    pub fn by_address() -> Self {
         Self {
             client_ip: ClientIp::peer(),
             peer: None,
             api_keys: None,
             #[cfg(feature = "jwt")]
             jwt: None,
-            headers: vec![user],
+            headers: Vec::new(),
+            terms: TermHeaders::default(),
             has_content_length: false,
         }
     }
@@ -188,6 +198,20 @@ impl Identity {
         self.header(attribute, header, false)
     }
 
+    /// Reads cost, request id and criticality from headers that trusted proxies set. From anybody else they say
+    /// nothing.
+    #[must_use]
+    pub fn terms(self, terms: TermHeaders) -> Self {
+        Self { terms, ..self }
+    }
+
+    /// The headers that count from trusted proxies only. A proxy that passes requests on removes them where
+    /// anybody else has sent them: what is behind it may believe them.
+    pub fn trusted_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let attributes = self.headers.iter().filter(|header| header.is_trusted);
+        attributes.map(|header| &header.header).chain(self.terms.names())
+    }
+
     /// Reads `content_length`, the number of bytes that the request says its body has.
     #[must_use]
     pub fn content_length(self) -> Self {
@@ -208,7 +232,7 @@ impl Identity {
             return Err(IdentityError::Attribute { attribute: quoted(attribute) });
         }
         // Told anew, it replaces what was told before, so that `user` can come from elsewhere.
-        self.headers.retain(|it| *it.attribute != *attribute);
+        self.headers.retain(|header| *header.attribute != *attribute);
         self.headers.push(HeaderAttribute { attribute: attribute.into(), header, is_trusted });
         Ok(self)
     }
@@ -230,7 +254,7 @@ impl Identity {
         DerivedValues {
             is_from_proxy: self.client_ip.trusts(peer),
             ip,
-            api_key: self.api_keys.as_ref().and_then(|it| it.subject(headers)),
+            api_key: self.api_keys.as_ref().and_then(|api_keys| api_keys.subject(headers)),
             claims: self.claims(headers, now),
         }
     }
@@ -271,11 +295,11 @@ impl Identity {
         for (name, value) in derived.claims.iter().filter(|(name, _)| is_name(name)) {
             push(pairs, name, value);
         }
-        for it in &self.headers {
-            if (derived.is_from_proxy || !it.is_trusted)
-                && let Some(value) = only(headers, &it.header)
+        for header in &self.headers {
+            if (derived.is_from_proxy || !header.is_trusted)
+                && let Some(value) = only(headers, &header.header)
             {
-                push(pairs, &it.attribute, value);
+                push(pairs, &header.attribute, value);
             }
         }
         if let Some(ip) = &derived.ip {
@@ -287,6 +311,17 @@ impl Identity {
         {
             push(pairs, "content_length", length);
         }
+    }
+
+    /// Says of a request what trusted proxies say of it.
+    #[inline]
+    pub(crate) fn describe<'a>(
+        &self,
+        headers: &'a HeaderMap,
+        derived: &DerivedValues<'_>,
+        request: &mut tollbar_rules::Request<'a>,
+    ) -> Result<(), TermHeaderError> {
+        if derived.is_from_proxy { self.terms.describe(headers, request) } else { Ok(()) }
     }
 
     /// The attributes of a request, for tests of one's own and for looking at.
@@ -338,6 +373,11 @@ impl Attributes {
         self
     }
 
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
     /// The value of one.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -376,7 +416,7 @@ fn text_of(address: IpAddr) -> ArrayString<39> {
         }
         IpAddr::V6(address) => {
             // Never in IPv4's clothes, so the longest is eight groups of four digits.
-            let _ = write!(text, "{address}");
+            write!(text, "{address}").unwrap_or_default();
         }
     }
     text

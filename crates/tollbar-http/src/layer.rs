@@ -2,6 +2,7 @@
 
 mod per_client;
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -10,11 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use tollbar_rules::{AsyncEngine, Criticality, TokenError, Verdict};
+use tollbar_rules::{AsyncEngine, Criticality, TokenError};
 use tower_layer::Layer;
 
 use crate::jitter::Jitter;
-use crate::layer_state::LayerState;
+use crate::layer_state::{DecisionReport, LayerState};
 use crate::{Denial, HeaderStyle, Identity, Settle, TollbarService};
 
 pub use per_client::PerClientError;
@@ -65,6 +66,7 @@ impl TollbarLayer {
                 skip: None,
                 denial_response: None,
                 on_decision: None,
+                on_invalid_request: None,
                 on_hold_error: None,
                 max_wait: Duration::ZERO,
                 max_waiters: 0,
@@ -162,14 +164,26 @@ impl TollbarLayerBuilder {
         self
     }
 
-    /// Is told of every request that passes or is turned away, once, before that happens: to keep
-    /// accounts, for example with [`Verdict::meter`]. It is on the way of requests, and should be quick.
+    /// Reports every request that passes or is turned away to `on_decision`, once, before that happens: to keep
+    /// accounts, for example with [`Verdict::meter`](tollbar_rules::Verdict::meter). It is on the way of requests,
+    /// and should be quick.
     #[must_use]
     pub fn on_decision(
         mut self,
-        on_decision: impl Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync + 'static,
+        on_decision: impl Fn(DecisionReport<'_>) + Send + Sync + 'static,
     ) -> Self {
         self.shared.on_decision = Some(Box::new(on_decision));
+        self
+    }
+
+    /// Is called with the error if the rules cannot look at a request: its path is too long, for example. The client is
+    /// answered 400 or 414, and nothing is charged.
+    #[must_use]
+    pub fn on_invalid_request(
+        mut self,
+        on_error: impl Fn(&(dyn Error + 'static)) + Send + Sync + 'static,
+    ) -> Self {
+        self.shared.on_invalid_request = Some(Box::new(on_error));
         self
     }
 
@@ -185,6 +199,10 @@ impl TollbarLayerBuilder {
     /// Is called with the error if permits or a reservation could not be renewed, settled or given back. The
     /// client is not affected: a reservation stays charged as a whole, and permits come back when their
     /// leases end.
+    ///
+    /// A renewal that fails is tried again until the lease ends. If none gets through, the request goes on
+    /// without its permit, and this is called once with [`TokenError::LeaseEnded`]: more than the limit may be
+    /// in flight.
     ///
     /// ```
     /// # use tollbar_http::TollbarLayer;

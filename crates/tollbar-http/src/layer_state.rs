@@ -1,12 +1,14 @@
 //! What all services made by a layer share: its engine and options, and how many requests wait.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
+use http::{HeaderMap, Response};
+use tollbar::Timestamp;
 use tollbar_rules::{AsyncEngine, Criticality, TokenError, Verdict};
 
 use crate::jitter::Jitter;
@@ -14,10 +16,27 @@ use crate::{Denial, HeaderStyle, Identity, Settle};
 
 type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
-type Skips = dyn Fn(&Parts) -> bool + Send + Sync;
-type OnDecision = dyn Fn(&tollbar_rules::Request<'_>, &Verdict) + Send + Sync;
+type SkipPredicate = dyn Fn(&Parts) -> bool + Send + Sync;
+type OnDecision = dyn Fn(DecisionReport<'_>) + Send + Sync;
+type OnInvalidRequest = dyn Fn(&(dyn Error + 'static)) + Send + Sync;
 type OnHoldError = dyn Fn(&TokenError) + Send + Sync;
 type DenialResponse = dyn Fn(&Denial<'_>, &Parts) -> Response<Bytes> + Send + Sync;
+
+/// A request that passes or is turned away, for [`TollbarLayerBuilder::on_decision`](crate::TollbarLayerBuilder).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct DecisionReport<'a> {
+    /// The request, as the rules see it.
+    pub request: &'a tollbar_rules::Request<'a>,
+    /// What the rules say.
+    pub verdict: &'a Verdict,
+    /// When it came, by the engine's clock.
+    pub began: Timestamp,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// The headers of the response to a request that is turned away, to be added to.
+    pub response_headers: Option<&'a mut HeaderMap>,
+}
 
 /// What all services share.
 pub(crate) struct LayerState {
@@ -27,9 +46,10 @@ pub(crate) struct LayerState {
     pub(crate) jitter: Jitter,
     pub(crate) cost: Option<Box<CostOf>>,
     pub(crate) criticality: Option<Box<CriticalityOf>>,
-    pub(crate) skip: Option<Box<Skips>>,
+    pub(crate) skip: Option<Box<SkipPredicate>>,
     pub(crate) denial_response: Option<Box<DenialResponse>>,
     pub(crate) on_decision: Option<Box<OnDecision>>,
+    pub(crate) on_invalid_request: Option<Box<OnInvalidRequest>>,
     pub(crate) on_hold_error: Option<Box<OnHoldError>>,
     /// The longest that one request waits; zero where denied requests are turned away.
     pub(crate) max_wait: Duration,

@@ -41,6 +41,11 @@
 //! | `headers` | the headers about limits |
 //! | `response`, `grpc`, `jitter` | the response to a request that is denied, in JSON, as a problem or for gRPC, and its retry-after |
 
+#![cfg_attr(
+    test,
+    allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")
+)]
+
 mod body;
 mod client_ip;
 mod future;
@@ -61,10 +66,13 @@ pub use body::TollbarBody;
 pub use client_ip::ClientIp;
 pub use future::ResponseFuture;
 pub use headers::{HeaderStyle, Reset, retry_after_s};
-pub use identity::{ApiKeys, Attributes, Identity, IdentityError, Peer};
+pub use identity::{
+    ApiKeys, Attributes, Identity, IdentityError, Peer, TermHeaderError, TermHeaders,
+};
 #[cfg(feature = "jwt")]
 pub use identity::{Jwt, JwtAlgorithm, JwtKey};
 pub use layer::{PerClientError, TollbarLayer, TollbarLayerBuilder};
+pub use layer_state::DecisionReport;
 pub use response::{Denial, Format, status_of};
 pub use service::TollbarService;
 pub use settle::{ResponseEnd, Settle};

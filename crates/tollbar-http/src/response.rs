@@ -11,9 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::json;
+use thiserror::Error;
 use tollbar_rules::{CheckOutcome, DenialCode, Enforcement, InvalidRequest, Verdict};
 
-use crate::grpc::{self, Code};
+use crate::TermHeaderError;
+use crate::grpc::{self, GrpcCode};
 use crate::headers::{name_of, write_retry_after};
 
 /// A request that does not pass, and what may be told about it.
@@ -37,7 +39,7 @@ pub enum Format {
 /// The content of a denial, whatever the format.
 struct DenialContent {
     status: StatusCode,
-    code: Code,
+    code: GrpcCode,
     error: &'static str,
     message: String,
     rule: Option<String>,
@@ -138,28 +140,36 @@ pub fn status_of(code: DenialCode) -> StatusCode {
     }
 }
 
-fn grpc_code_of(code: DenialCode) -> Code {
+fn grpc_code_of(code: DenialCode) -> GrpcCode {
     match code {
-        DenialCode::RateLimitExceeded | DenialCode::Banned => Code::ResourceExhausted,
+        DenialCode::RateLimitExceeded | DenialCode::Banned => GrpcCode::ResourceExhausted,
         DenialCode::CostExceedsLimit
         | DenialCode::MissingAttribute
         | DenialCode::ReceiptTooLong
-        | DenialCode::RequestIdReused => Code::InvalidArgument,
+        | DenialCode::RequestIdReused => GrpcCode::InvalidArgument,
         DenialCode::TooManyLimits | DenialCode::CrossSlot | DenialCode::Unsupported => {
-            Code::Internal
+            GrpcCode::Internal
         }
     }
 }
 
+/// Why a request cannot be checked.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub(crate) enum RequestError {
+    Request(#[from] InvalidRequest),
+    Terms(#[from] TermHeaderError),
+}
+
 /// The response to a request that rules cannot look at: its path is too long, for instance.
-pub(crate) fn refusal(error: &InvalidRequest, format: Format) -> Response<Bytes> {
+pub(crate) fn refusal(error: &RequestError, format: Format) -> Response<Bytes> {
     let status = match error {
-        InvalidRequest::PathTooLong { .. } => StatusCode::URI_TOO_LONG,
+        RequestError::Request(InvalidRequest::PathTooLong { .. }) => StatusCode::URI_TOO_LONG,
         _ => StatusCode::BAD_REQUEST,
     };
     let content = DenialContent {
         status,
-        code: Code::InvalidArgument,
+        code: GrpcCode::InvalidArgument,
         error: "bad_request",
         message: error.to_string(),
         rule: None,
@@ -172,10 +182,10 @@ pub(crate) fn refusal(error: &InvalidRequest, format: Format) -> Response<Bytes>
 
 /// The limits that deny, by the names that headers use.
 fn violated(verdict: &Verdict) -> Vec<String> {
-    let denying = verdict
-        .decisions()
-        .filter(|it| it.enforcement() == Enforcement::Live && !it.decision().is_allowed());
-    denying.map(|it| name_of(&it)).collect()
+    let denying = verdict.decisions().filter(|decision| {
+        decision.enforcement() == Enforcement::Live && !decision.decision().is_allowed()
+    });
+    denying.map(|decision| name_of(&decision)).collect()
 }
 
 impl Format {
@@ -183,7 +193,7 @@ impl Format {
     #[must_use]
     pub fn wanted(headers: &HeaderMap) -> Self {
         let content_type = headers.get(header::CONTENT_TYPE);
-        if content_type.is_some_and(|it| grpc::is_grpc(it.as_bytes())) {
+        if content_type.is_some_and(|value| grpc::is_grpc(value.as_bytes())) {
             Self::Grpc
         } else if headers.get_all(header::ACCEPT).iter().any(accepts_problems) {
             Self::Problem
@@ -202,11 +212,11 @@ fn accepts_problems(accept: &HeaderValue) -> bool {
     accept.split(',').any(|range| {
         let mut parts = range.split(';').map(str::trim);
         let is_named =
-            parts.next().is_some_and(|it| it.eq_ignore_ascii_case("application/problem+json"));
+            parts.next().is_some_and(|name| name.eq_ignore_ascii_case("application/problem+json"));
         // `q=0`, `q=0.0` and so on refuse it.
-        let is_refused = parts.any(|it| {
-            let weight = it.strip_prefix("q=").or_else(|| it.strip_prefix("Q="));
-            weight.is_some_and(|it| it.bytes().all(|byte| matches!(byte, b'0' | b'.')))
+        let is_refused = parts.any(|parameter| {
+            let weight = parameter.strip_prefix("q=").or_else(|| parameter.strip_prefix("Q="));
+            weight.is_some_and(|weight| weight.bytes().all(|byte| matches!(byte, b'0' | b'.')))
         });
         is_named && !is_refused
     })

@@ -16,15 +16,16 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Response, Uri, Version};
 use http_body::Body;
-use tollbar_rules::{Admission, Hold, InvalidRequest, Verdict};
+use tollbar::Timestamp;
+use tollbar_rules::{Admission, Hold, Verdict};
 use tower_service::Service;
 
 use crate::future::{ResponseFuture, ResponseStamp};
 use crate::headers::write_retry_after;
 use crate::hold_guard::HoldGuard;
-use crate::identity::Pairs;
-use crate::layer_state::LayerState;
-use crate::response::refusal;
+use crate::identity::{DerivedValues, Pairs};
+use crate::layer_state::{DecisionReport, LayerState};
+use crate::response::{RequestError, refusal};
 use crate::{Denial, Format, Peer, TollbarBody};
 
 /// The shortest wait: timers know no shorter one, and nobody should spin.
@@ -39,7 +40,7 @@ pub struct TollbarService<S> {
 }
 
 /// What is looked at of a request.
-struct Head<'r> {
+struct RequestHead<'r> {
     method: &'r Method,
     uri: &'r Uri,
     version: Version,
@@ -53,7 +54,7 @@ struct Head<'r> {
 
 /// What is to be done with a request. The ticket of one that passes is written where it is wanted: much
 /// of what it takes to check a request is to move what was just written.
-enum Step {
+enum CheckStep {
     /// After this while, where it has to wait for its turn.
     Pass(Duration),
     /// Asked again then, it may pass.
@@ -106,11 +107,12 @@ where
         let (mut step, mut stamp) = (None, ResponseStamp::default());
         // Taken apart only for those who look at its parts: it is some hundred bytes to be moved.
         if !self.shared.looks_at_parts() {
-            match self.shared.check_now(&Head::of_request(&request, self.peer), &mut stamp) {
-                Some(Step::Pass(Duration::ZERO)) => {
+            match self.shared.check_now(&RequestHead::from_request(&request, self.peer), &mut stamp)
+            {
+                Some(CheckStep::Pass(Duration::ZERO)) => {
                     return ResponseFuture::passing(self.inner.call(request), stamp);
                 }
-                Some(Step::Answer(response)) => return ResponseFuture::answered(response),
+                Some(CheckStep::Answer(response)) => return ResponseFuture::answered(response),
                 later => step = later,
             }
         }
@@ -123,12 +125,12 @@ where
             return ResponseFuture::passing(future, stamp);
         }
         if step.is_none() {
-            match self.shared.check_now(&Head::of_parts(&parts), &mut stamp) {
-                Some(Step::Pass(Duration::ZERO)) => {
+            match self.shared.check_now(&RequestHead::from_parts(&parts), &mut stamp) {
+                Some(CheckStep::Pass(Duration::ZERO)) => {
                     let future = self.inner.call(Request::from_parts(parts, body));
                     return ResponseFuture::passing(future, stamp);
                 }
-                Some(Step::Answer(response)) => return ResponseFuture::answered(response),
+                Some(CheckStep::Answer(response)) => return ResponseFuture::answered(response),
                 later => step = later,
             }
         }
@@ -147,23 +149,17 @@ where
     }
 }
 
-impl<'r> Head<'r> {
-    fn of_request<Q>(request: &'r Request<Q>, peer: Option<IpAddr>) -> Self {
+impl<'r> RequestHead<'r> {
+    fn from_request<Q>(request: &'r Request<Q>, peer: Option<IpAddr>) -> Self {
         let (method, uri, version) = (request.method(), request.uri(), request.version());
         let (headers, extensions) = (request.headers(), request.extensions());
         Self { method, uri, version, headers, extensions, peer, parts: None }
     }
 
-    fn of_parts(parts: &'r Parts) -> Self {
+    fn from_parts(parts: &'r Parts) -> Self {
         let Parts { method, uri, version, headers, extensions, .. } = parts;
         let (version, peer) = (*version, None);
         Self { method, uri, version, headers, extensions, peer, parts: Some(parts) }
-    }
-
-    /// As the rules see it, nobody having said who asks.
-    #[inline]
-    fn request(&self) -> Result<tollbar_rules::Request<'r>, InvalidRequest> {
-        tollbar_rules::Request::new(self.method.as_str(), self.uri.path())
     }
 
     /// A copy, for who answers a request that does not pass: it is told of everything.
@@ -179,20 +175,27 @@ impl<'r> Head<'r> {
     }
 }
 
-/// The answer to a request that rules cannot look at.
-#[cold]
-fn refuse(error: &InvalidRequest, head: &Head<'_>) -> Step {
-    Step::Answer(Box::new(refusal(error, Format::wanted(head.headers))))
-}
-
 impl LayerState {
     /// True where a function of the user's is to be shown every request.
     fn looks_at_parts(&self) -> bool {
         self.skip.is_some() || self.cost.is_some() || self.criticality.is_some()
     }
 
+    /// Returns the answer to a request that rules cannot look at, and reports it.
+    #[cold]
+    fn refuse(&self, error: &RequestError, head: &RequestHead<'_>) -> CheckStep {
+        if let Some(on_error) = &self.on_invalid_request {
+            on_error(error);
+        }
+        CheckStep::Answer(Box::new(refusal(error, Format::wanted(head.headers))))
+    }
+
     /// Checks a request over a store that answers at once; `None` if it does not.
-    fn check_now(self: &Arc<Self>, head: &Head<'_>, stamp: &mut ResponseStamp) -> Option<Step> {
+    fn check_now(
+        self: &Arc<Self>,
+        head: &RequestHead<'_>,
+        stamp: &mut ResponseStamp,
+    ) -> Option<CheckStep> {
         if !self.engine.answers_at_once() {
             return None;
         }
@@ -200,17 +203,15 @@ impl LayerState {
             self.identity.derive(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
         self.identity.pairs(head.extensions, head.headers, &derived, &mut pairs);
-        let mut request = match head.request() {
+        let request = match self.request(head, &derived, &pairs) {
             Ok(request) => request,
-            Err(error) => return Some(refuse(&error, head)),
+            Err(error) => return Some(self.refuse(&error, head)),
         };
-        if let Err(error) = self.describe(&mut request, head, &pairs) {
-            return Some(refuse(&error, head));
-        }
+        let began = self.start_report();
         self.engine.try_admit_then(&request, self.reserve_for(), |verdict, hold| {
             let reserved = hold.map(|hold| (hold, request.cost()));
             let step = self.conclude(verdict, reserved, head, self.max_wait, stamp);
-            self.report_decision(&request, verdict, step)
+            self.report_decision(&request, verdict, head, began, step)
         })
     }
 
@@ -220,30 +221,28 @@ impl LayerState {
         parts: &Parts,
         patience: Duration,
         stamp: &mut ResponseStamp,
-    ) -> Step {
-        let head = &Head::of_parts(parts);
+    ) -> CheckStep {
+        let head = &RequestHead::from_parts(parts);
         let derived =
             self.identity.derive(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
         self.identity.pairs(head.extensions, head.headers, &derived, &mut pairs);
-        let mut request = match head.request() {
+        let request = match self.request(head, &derived, &pairs) {
             Ok(request) => request,
-            Err(error) => return refuse(&error, head),
+            Err(error) => return self.refuse(&error, head),
         };
-        if let Err(error) = self.describe(&mut request, head, &pairs) {
-            return refuse(&error, head);
-        }
+        let began = self.start_report();
         let Admission { verdict, hold } = self.engine.admit(&request, self.reserve_for()).await;
         let reserved = hold.map(|hold| (hold, request.cost()));
         let step = self.conclude(&verdict, reserved, head, patience, stamp);
-        self.report_decision(&request, &verdict, step)
+        self.report_decision(&request, &verdict, head, began, step)
     }
 
     /// Checks again and again until the request passes or its patience ends. `step` is what it was told already.
     async fn check_patiently(
         self: &Arc<Self>,
         parts: &Parts,
-        step: Option<Step>,
+        step: Option<CheckStep>,
         stamp: &mut ResponseStamp,
     ) -> Result<(), Box<Response<Bytes>>> {
         let mut patience = self.max_wait;
@@ -255,15 +254,15 @@ impl LayerState {
                 None => self.check(parts, patience, stamp).await,
             };
             match step {
-                Step::Pass(delay) => {
+                CheckStep::Pass(delay) => {
                     drop(waiter);
                     if !delay.is_zero() {
                         tokio::time::sleep(delay).await;
                     }
                     return Ok(());
                 }
-                Step::Answer(response) => return Err(response),
-                Step::Wait(wait) => {
+                CheckStep::Answer(response) => return Err(response),
+                CheckStep::Wait(wait) => {
                     waiter = waiter.or_else(|| self.add_waiter());
                     if waiter.is_none() {
                         // Too many wait: once more, by somebody who does not.
@@ -278,14 +277,16 @@ impl LayerState {
         }
     }
 
-    /// Says of a request who asks, what it costs and how bad it is to turn it away.
+    /// The request as the rules see it: who asks, what it costs and how bad it is to turn it away. What trusted
+    /// proxies say goes before what functions of the user's say.
     #[inline]
-    fn describe<'a>(
+    fn request<'a>(
         &self,
-        request: &mut tollbar_rules::Request<'a>,
-        head: &Head<'_>,
+        head: &RequestHead<'a>,
+        derived: &DerivedValues<'_>,
         pairs: &'a [(&'a str, &'a str)],
-    ) -> Result<(), InvalidRequest> {
+    ) -> Result<tollbar_rules::Request<'a>, RequestError> {
+        let mut request = tollbar_rules::Request::new(head.method.as_str(), head.uri.path())?;
         request.set_attributes(pairs)?;
         if let (Some(cost), Some(parts)) = (&self.cost, head.parts) {
             request.set_cost(cost(parts));
@@ -293,7 +294,8 @@ impl LayerState {
         if let (Some(criticality), Some(parts)) = (&self.criticality, head.parts) {
             request.set_criticality(criticality(parts));
         }
-        Ok(())
+        self.identity.describe(head.headers, derived, &mut request)?;
+        Ok(request)
     }
 
     fn reserve_for(&self) -> Option<Duration> {
@@ -306,20 +308,25 @@ impl LayerState {
         self: &Arc<Self>,
         verdict: &Verdict,
         reserved: Option<(Hold, u64)>,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         patience: Duration,
         stamp: &mut ResponseStamp,
-    ) -> Step {
+    ) -> CheckStep {
         if verdict.is_allowed() {
             self.style.prepare(verdict, || self.engine.now(), &mut stamp.headers);
             stamp.guard =
                 reserved.map(|(hold, cost)| Box::new(HoldGuard::new(Arc::clone(self), hold, cost)));
-            return Step::Pass(verdict.delay());
+            return CheckStep::Pass(verdict.delay());
         }
         match verdict.retry_after() {
-            Some(wait) if wait <= patience && !patience.is_zero() => Step::Wait(wait),
-            _ => Step::Answer(Box::new(self.respond_to_denial(verdict, head))),
+            Some(wait) if wait <= patience && !patience.is_zero() => CheckStep::Wait(wait),
+            _ => CheckStep::Answer(Box::new(self.respond_to_denial(verdict, head))),
         }
+    }
+
+    /// When a check begins, where somebody is told of it.
+    fn start_report(&self) -> Timestamp {
+        self.on_decision.as_ref().map_or(Timestamp::ZERO, |_| self.engine.now())
     }
 
     /// Reports a decision to the observer; of a request that waits, when it no longer does.
@@ -328,17 +335,25 @@ impl LayerState {
         &self,
         request: &tollbar_rules::Request<'_>,
         verdict: &Verdict,
-        step: Step,
-    ) -> Step {
-        if let (Some(on_decision), Step::Pass(_) | Step::Answer(_)) = (&self.on_decision, &step) {
-            on_decision(request, verdict);
+        head: &RequestHead<'_>,
+        began: Timestamp,
+        mut step: CheckStep,
+    ) -> CheckStep {
+        if let Some(on_decision) = &self.on_decision {
+            let response_headers = match &mut step {
+                CheckStep::Wait(_) => return step,
+                CheckStep::Pass(_) => None,
+                CheckStep::Answer(response) => Some(response.headers_mut()),
+            };
+            let headers = head.headers;
+            on_decision(DecisionReport { request, verdict, began, headers, response_headers });
         }
         step
     }
 
     /// The response to a request that does not pass.
     #[cold]
-    fn respond_to_denial(&self, verdict: &Verdict, head: &Head<'_>) -> Response<Bytes> {
+    fn respond_to_denial(&self, verdict: &Verdict, head: &RequestHead<'_>) -> Response<Bytes> {
         let retry_after = verdict.retry_after().map(|wait| self.jitter.lengthen(wait));
         let denial = Denial::new(verdict, retry_after);
         let mut response = match (&self.denial_response, head.parts) {

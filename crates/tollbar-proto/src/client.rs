@@ -22,7 +22,8 @@
 //! Checks of concurrent callers go over one stream, in batches that nobody waits for: what comes in while
 //! a write is under way goes out with the next. Callers are bounded, and each waits for a bounded time.
 //! When the daemon cannot be reached, callers are told at once; what to do with a request then is the
-//! [`FailurePolicy`]'s business, or the caller's.
+//! [`FailurePolicy`]'s business, or the caller's. A daemon that refuses the client is an error and no outage:
+//! see [`ClientBuilder::on_fault`].
 //!
 //! It is no limiter: it keeps no counters and no answers.
 
@@ -90,8 +91,9 @@ impl Client {
         }
     }
 
-    /// The same, with an answer also where the daemon gives none. A mistake in the request stays an
-    /// error.
+    /// Checks as [`check`](Self::check) does, and lets `policy` answer where the daemon gives no answer. What
+    /// is no [outage](CheckError::is_outage) stays an error: a mistake in the request, a wrong token, and too
+    /// many checks at once. None of them may be a way past the limits.
     pub async fn check_or(
         &self,
         request: CheckRequest,

@@ -4,23 +4,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tollbar::remote::{Connector, Deadlines, DenyCache, Gate, Link, RemoteCounters};
-use tollbar::{Clock, SystemClock};
+use tollbar::Clock;
+use tollbar::remote::{Connector, Deadlines, Gate, Link, RemoteCounters};
 
 use crate::error::RedisStoreError;
 use crate::keys::{Colocate, KeyNamer, KeyNames};
+use crate::runner::TestClock;
 use crate::script::Scripts;
 use crate::server::cluster::{Cluster, LinkOptions};
+use crate::server::findings::{Findings, LastSeen, ServerCounters};
 use crate::server::node::{Connections, Node};
 use crate::server::route::{Route, Topology};
 use crate::server::tls::Tls;
-use crate::store::{RedisStore, TestClock};
+use crate::store::{RedisStore, RedisStoreParts};
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_millis(25);
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 const FAILURES_MAX_DEFAULT: u32 = 5;
 const DENIALS_MAX_DEFAULT: usize = 4_096;
 const IN_FLIGHT_MAX_DEFAULT: usize = 16_384;
+const SAME_IN_FLIGHT_MAX_DEFAULT: usize = 256;
+
+/// Of all checks that may be under way, those of one key that wait for others of the same key are one in so many at
+/// most. So one key leaves room for all others.
+const WAITING_DIVISOR: usize = 4;
 
 /// Where the counters are.
 pub(crate) enum StoreAddress {
@@ -68,8 +75,8 @@ impl RedisStore {
     /// What is counted for one key is in one slot, and so is what
     /// [`colocate_by`](RedisStoreBuilder::colocate_by) brings together. A request under keys of several
     /// slots is charged in each, and given back where one denies: no more passes than may, but for that
-    /// moment others may be denied for nothing. One with a request id, or a reservation, must be in one
-    /// slot.
+    /// moment others may be denied for nothing. One with a request id, or a reservation, takes two round
+    /// trips more; what a process leaves behind that dies halfway, others give back.
     #[must_use]
     pub fn cluster_builder(urls: &[&str], key_names: KeyNames) -> RedisStoreBuilder {
         let urls = urls.iter().map(ToString::to_string).collect();
@@ -90,7 +97,7 @@ impl RedisStoreBuilder {
             failures_max: FAILURES_MAX_DEFAULT,
             denials_max: DENIALS_MAX_DEFAULT,
             max_in_flight: IN_FLIGHT_MAX_DEFAULT,
-            same_in_flight_max: 0,
+            same_in_flight_max: SAME_IN_FLIGHT_MAX_DEFAULT,
             test_clock: None,
         }
     }
@@ -147,21 +154,22 @@ impl RedisStoreBuilder {
     }
 
     /// How many checks may be under way at once, of all keys. One more fails at once, is not sent, and the
-    /// limiter's failure policy answers: a server that is slow is not buried under what waits for it.
-    /// 16,384 by default, at least 1.
+    /// limiter's failure policy answers: a server that is slow is not buried under what waits for it. That is a
+    /// [fault](RedisStore::faults) until 10 seconds have passed without it. 16,384 by default, at least 1.
     #[must_use]
     pub fn max_in_flight(self, max_in_flight: usize) -> Self {
         Self { max_in_flight: max_in_flight.max(1), ..self }
     }
 
-    /// Keeps a stampede on one key from the network: of those who ask the same at the same time, so many
-    /// are sent. The others wait in this process, within their deadlines, and are answered by a denial of
-    /// one before them, or sent in their turn. 0, as by default, sends all of them.
+    /// Keeps a stampede on one key from the network: of checks of the same keys at the same time, so many
+    /// are sent. The others wait in this process, for half of the [`timeout`](Self::timeout), and are answered by
+    /// a denial of one before them, or sent in their turn. 256 by default; 0 sends all of them.
     ///
-    /// It decides nothing: nobody is denied for whom the server would have room, and nobody passes without
-    /// it. It costs a key that is allowed much at once some time: with 64 under way and a round trip of
-    /// 0.5 ms, a process asks for one key 128,000 times a second at most. Needs the
-    /// [deny cache](Self::deny_cache) to be of use.
+    /// A check that has waited for so long, or finds that a quarter of [`max_in_flight`](Self::max_in_flight)
+    /// wait for the same keys, is denied without a charge
+    /// ([`Outcome::Busy`](tollbar::Outcome::Busy)): no key can flood its own checks, or those of other keys, into
+    /// the failure policy. So a key that is allowed very much has a bound in each process: with 256 under way and a
+    /// round trip of 0.5 ms, 512,000 checks a second.
     #[must_use]
     pub fn max_in_flight_per_key(self, same_in_flight_max: usize) -> Self {
         Self { same_in_flight_max, ..self }
@@ -179,15 +187,16 @@ impl RedisStoreBuilder {
     /// Connects, and fails if that does. From then on the store reconnects by itself. Needs a tokio
     /// runtime, which drives its connections for as long as the store lives.
     pub async fn connect(self) -> Result<RedisStore, RedisStoreError> {
-        let topology = if let Some(node) = self.node()? {
+        let counters = Arc::default();
+        let topology = if let Some(node) = self.node(&counters)? {
             let connections = node.connect().await?;
             Topology::Server(self.link(node, Some(connections)))
         } else {
-            let cluster = self.cluster()?;
+            let cluster = self.cluster(&counters)?;
             cluster.connect().await?;
             Topology::Cluster(cluster)
         };
-        Ok(self.build(topology))
+        Ok(self.build(topology, counters))
     }
 
     /// Connects in the background: for programs that must start while Redis is down. Until there is a
@@ -196,23 +205,25 @@ impl RedisStoreBuilder {
     /// # Panics
     /// If it is not called on a tokio runtime.
     pub fn connect_in_background(self) -> Result<RedisStore, RedisStoreError> {
-        let topology = if let Some(node) = self.node()? {
+        let counters = Arc::default();
+        let topology = if let Some(node) = self.node(&counters)? {
             Topology::Server(self.link(node, None))
         } else {
-            let cluster = self.cluster()?;
+            let cluster = self.cluster(&counters)?;
             cluster.connect_soon();
             Topology::Cluster(cluster)
         };
-        Ok(self.build(topology))
+        Ok(self.build(topology, counters))
     }
 
     /// Where there is one server to be asked; `None` for a cluster.
-    fn node(&self) -> Result<Option<Node>, RedisStoreError> {
+    fn node(&self, counters: &Arc<ServerCounters>) -> Result<Option<Node>, RedisStoreError> {
         let (timeout, tls) = (self.connect_timeout, self.tls.as_ref());
+        let findings = Findings::new(Arc::clone(counters));
         Ok(match &self.address {
-            StoreAddress::Server(url) => Some(Node::single(url, tls, timeout)?),
+            StoreAddress::Server(url) => Some(Node::single(url, tls, timeout, findings)?),
             StoreAddress::Sentinels { urls, master } => {
-                Some(Node::sentinel(urls, master, tls, timeout)?)
+                Some(Node::sentinel(urls, master, tls, timeout, findings)?)
             }
             StoreAddress::Cluster(_) => None,
         })
@@ -222,7 +233,7 @@ impl RedisStoreBuilder {
         Link::new(node, self.failures_max, &Handle::current(), first)
     }
 
-    fn cluster(&self) -> Result<Cluster, RedisStoreError> {
+    fn cluster(&self, counters: &Arc<ServerCounters>) -> Result<Cluster, RedisStoreError> {
         let urls = match &self.address {
             StoreAddress::Cluster(urls) => &urls[..],
             StoreAddress::Server(_) | StoreAddress::Sentinels { .. } => &[],
@@ -231,22 +242,25 @@ impl RedisStoreBuilder {
             connect_timeout: self.connect_timeout,
             failures_max: self.failures_max,
             runtime: Handle::current(),
+            counters: Arc::clone(counters),
         };
         Cluster::new(urls, self.tls.as_ref(), link_options)
     }
 
-    fn build(self, topology: Topology) -> RedisStore {
+    fn build(self, topology: Topology, server_counters: Arc<ServerCounters>) -> RedisStore {
         let deadlines = Deadlines::new(Handle::current(), self.timeout, self.max_in_flight);
-        RedisStore {
-            route: Arc::new(Route { deadlines, topology, counters: RemoteCounters::default() }),
+        let counters = RemoteCounters::default();
+        let overload = LastSeen::default();
+        let route = Route { deadlines, topology, counters, server_counters, overload };
+        RedisStore::new(RedisStoreParts {
+            route: Arc::new(route),
             scripts: Arc::new(Scripts::new()),
             names: KeyNamer::new(self.namespace.as_deref(), self.key_names, self.colocate),
-            gate: Gate::with_limit(self.same_in_flight_max).map(Arc::new),
-            denials: DenyCache::with_capacity(self.denials_max),
+            gate: Gate::with_limits(self.same_in_flight_max, self.max_in_flight / WAITING_DIVISOR)
+                .map(Arc::new),
             denials_max: self.denials_max,
-            clock: SystemClock::new(),
             test_clock: self.test_clock,
-        }
+        })
     }
 }
 

@@ -102,12 +102,12 @@ pub enum RedisStoreError {
         /// Its name.
         algorithm: &'static str,
     },
-    /// A request that is to be remembered by a name, with keys in several slots of a cluster.
+    /// Too many requests with keys in several slots could not be ended, because slots cannot be asked.
     #[error(
-        "the keys of a request with an id, or of a reservation, lie in several slots of the cluster: \
-         bring them together with `colocate_by`"
+        "too many requests across slots wait for slots that cannot be asked: look at the masters of the \
+         cluster"
     )]
-    CrossSlot,
+    Backlog,
     /// A server that is too old.
     #[error("{node} runs version {version}: tollbar needs Redis 6.2, or Valkey")]
     TooOld {
@@ -115,6 +115,26 @@ pub enum RedisStoreError {
         node: Arc<str>,
         /// What it calls its version.
         version: String,
+    },
+    /// A server that takes no writes because it follows another one.
+    #[error("{node} is a replica (READONLY): counters are written at its master")]
+    Replica {
+        /// The server.
+        node: Arc<str>,
+    },
+    /// A server that is starting.
+    #[error("{node} is loading its data (LOADING)")]
+    Loading {
+        /// The server.
+        node: Arc<str>,
+    },
+    /// A server that takes writes and does not do what they say.
+    #[error("{node} has accepted a write, and {detail}: is it Redis?")]
+    LostWrite {
+        /// The server.
+        node: Arc<str>,
+        /// What is wrong with it.
+        detail: &'static str,
     },
     /// An answer that no script of ours gives.
     #[error("the server answered something that is no answer: is it Redis?")]
@@ -138,7 +158,7 @@ impl Failure for RedisStoreError {
         match self {
             Self::Disconnected { .. } => FailureKind::Disconnected,
             Self::DeadlineMissed { .. } => FailureKind::DeadlineMissed,
-            Self::Overloaded { .. } => FailureKind::Overloaded,
+            Self::Overloaded { .. } | Self::Backlog => FailureKind::Overloaded,
             Self::Insecure { .. } => FailureKind::Broken,
             Self::Server { source } if source.is_unrecoverable_error() || is_of_node(source) => {
                 FailureKind::Broken
@@ -158,14 +178,17 @@ impl RedisStoreError {
     }
 }
 
-/// True where the server is there, and cannot be asked: another one should be.
+/// True where the server is there, and cannot be asked: another one should be. Redis 6.2 reports a
+/// command that is refused within a script as an error of the script.
 fn is_of_node(error: &RedisError) -> bool {
-    matches!(
-        error.kind(),
+    let is_replica = || error.detail().is_some_and(|detail| detail.contains("-READONLY "));
+    match error.kind() {
         ErrorKind::Server(
-            ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading
-        )
-    )
+            ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading,
+        ) => true,
+        ErrorKind::Server(ServerErrorKind::ResponseError) => is_replica(),
+        _ => false,
+    }
 }
 
 impl From<RedisError> for RedisStoreError {
@@ -233,12 +256,14 @@ impl From<RedisStoreError> for StoreError {
     fn from(error: RedisStoreError) -> Self {
         match error {
             RedisStoreError::Unsupported { .. } => Self::unsupported(error.to_string()),
-            RedisStoreError::CrossSlot => Self::CrossSlot { detail: error.to_string().into() },
             RedisStoreError::DeadlineMissed { .. } => Self::Timeout { source: Arc::new(error) },
-            RedisStoreError::Overloaded { .. } => Self::Overloaded { source: Arc::new(error) },
-            RedisStoreError::WrongType { .. } | RedisStoreError::CorruptState { .. } => {
-                Self::Refused { source: Arc::new(error) }
+            RedisStoreError::Overloaded { .. } | RedisStoreError::Backlog => {
+                Self::Overloaded { source: Arc::new(error) }
             }
+            RedisStoreError::WrongType { .. }
+            | RedisStoreError::CorruptState { .. }
+            | RedisStoreError::Replica { .. }
+            | RedisStoreError::LostWrite { .. } => Self::Refused { source: Arc::new(error) },
             RedisStoreError::Server { ref source } if is_refusal(source) => {
                 Self::Refused { source: Arc::new(error) }
             }
@@ -251,6 +276,7 @@ impl From<RedisStoreError> for StoreError {
             | RedisStoreError::UnknownMaster { .. }
             | RedisStoreError::NoMaster { .. }
             | RedisStoreError::TooOld { .. }
+            | RedisStoreError::Loading { .. }
             | RedisStoreError::Garbled => Self::Unavailable { source: Arc::new(error) },
         }
     }

@@ -17,8 +17,12 @@ use tollbar::store::ReservationId;
 /// The version of names, states and scripts. Another version has counters of its own.
 const PREFIX: &str = "tollbar1";
 
+/// So many slots share the requests whose counters are in several slots. Each process asks all of them once a
+/// second, and a request is in the one that its name hashes to.
+pub(crate) const COORDINATOR_COUNT: u8 = 16;
+
 /// Six bits each.
-const SUBJECT_CHARS: usize = 14;
+pub(crate) const SUBJECT_CHARS: usize = 14;
 const POLICY_CHARS: usize = 6;
 
 /// How keys appear in Redis.
@@ -44,6 +48,27 @@ impl FleetSecret {
 
 /// Which part of a key decides where in a cluster its counters are.
 pub(crate) type Colocate = Arc<dyn Fn(&[u8]) -> &[u8] + Send + Sync>;
+
+/// What a request with counters in several slots is known by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TransactionId<'a> {
+    /// Its id.
+    Request(&'a [u8]),
+    /// It has none, and is a reservation.
+    Reservation(ReservationId),
+}
+
+impl TransactionId<'_> {
+    fn to_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Request(request_id) => [b"r", request_id].concat(),
+            Self::Reservation(id) => [&b"h"[..], &id.0.to_le_bytes()].concat(),
+        }
+    }
+}
+
+/// What a coordinator calls something that is under way.
+pub(crate) type IntentName = [u8; SUBJECT_CHARS];
 
 /// Gives names.
 #[derive(Clone)]
@@ -80,18 +105,84 @@ impl KeyNamer {
 
     /// Of a request by its id; in a cluster, where it must be in the slot of a key.
     pub(crate) fn request(&self, slot_of: Option<&[u8]>, request_id: &[u8]) -> Vec<u8> {
-        let mut name = self.tagged(slot_of.unwrap_or_default());
-        name.extend_from_slice(b"once:");
-        self.push_subject(b'o', request_id, &mut name);
+        let mut name = slot_of.map_or_else(|| self.in_braces(&[]), |key| self.tagged(key));
+        self.push_request(request_id, &mut name);
         name
     }
 
     /// Of a reservation; in a cluster, where it must be in the slot of a key.
     pub(crate) fn reservation(&self, slot_of: Option<&[u8]>, id: ReservationId) -> Vec<u8> {
-        let mut name = self.tagged(slot_of.unwrap_or_default());
+        let mut name = slot_of.map_or_else(|| self.in_braces(&[]), |key| self.tagged(key));
+        self.push_reservation(id, &mut name);
+        name
+    }
+
+    /// Of what an attempt has charged in the slot of a key, without the attempt's own name.
+    pub(crate) fn attempt(&self, slot_of: &[u8]) -> Vec<u8> {
+        let mut name = self.tagged(slot_of);
+        name.extend_from_slice(b"try:");
+        name
+    }
+
+    /// Of everything that the coordinator with this number keeps: what all of its names begin with.
+    pub(crate) fn coordinator(&self, number: u8) -> Vec<u8> {
+        let mut name = self.prefix.clone().into_bytes();
+        name.push(b'{');
+        name.extend_from_slice(&self.hash(b'c', &[number]));
+        name.push(b'}');
+        name
+    }
+
+    /// The coordinator of a request that is remembered by its id or, without one, of a reservation.
+    pub(crate) fn coordinator_of(&self, transaction: TransactionId<'_>) -> u8 {
+        self.digest(b'q', &transaction.to_bytes()).as_bytes()[0] % COORDINATOR_COUNT
+    }
+
+    /// What its coordinator calls a request, among those that are under way.
+    pub(crate) fn intent(&self, transaction: TransactionId<'_>) -> IntentName {
+        self.hash(b'n', &transaction.to_bytes())
+    }
+
+    /// What its coordinator calls the settlement of a reservation, among those that are under way. Another
+    /// settlement of the same reservation has another name.
+    pub(crate) fn settlement(&self, id: ReservationId, content: &[u8]) -> IntentName {
+        self.hash(b't', &[&id.0.to_le_bytes(), content].concat())
+    }
+
+    /// A request id as a part of a name.
+    pub(crate) fn push_request(&self, request_id: &[u8], name: &mut Vec<u8>) {
+        name.extend_from_slice(b"once:");
+        self.push_subject(b'o', request_id, name);
+    }
+
+    /// A reservation as a part of a name.
+    pub(crate) fn push_reservation(&self, id: ReservationId, name: &mut Vec<u8>) {
         name.extend_from_slice(b"hold:");
         name.extend_from_slice(&self.hash(b'h', &id.0.to_le_bytes()));
-        name
+    }
+
+    /// Of a key that a probe writes, in the slot of `tag`.
+    pub(crate) fn probe(&self, tag: u32, id: u64) -> Vec<u8> {
+        format!("{}{{{tag}}}probe:{id:016x}", self.prefix).into_bytes()
+    }
+
+    /// Of the key that says to which secret the namespace belongs.
+    pub(crate) fn secret(&self) -> Vec<u8> {
+        format!("{}secret", self.prefix).into_bytes()
+    }
+
+    /// What is known of the secret in Redis. It tells secrets apart, and nothing about them.
+    pub(crate) fn secret_fingerprint(&self) -> [u8; SUBJECT_CHARS] {
+        let form: &[u8] = match self.form {
+            KeyNames::Raw => b"raw",
+            KeyNames::Hashed(_) => b"hashed",
+        };
+        self.hash(b'i', form)
+    }
+
+    /// What all names begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// What of a key decides its slot.
@@ -99,9 +190,21 @@ impl KeyNamer {
         self.colocate.as_ref().map_or(key, |colocate| colocate(key))
     }
 
-    /// What a name begins with.
+    /// What a name begins with that lies in the slot of `key`.
     fn tagged(&self, key: &[u8]) -> Vec<u8> {
         let tag = self.tag(key);
+        // Of a name with `{}` in it, a cluster takes the whole for the slot, and each name of the key would lie apart.
+        let is_empty_tag = tag.first().is_none_or(|byte| *byte == b'}');
+        if is_empty_tag && matches!(self.form, KeyNames::Raw) {
+            let hash = self.hash(b's', tag);
+            // The last character is in no hash, so that this is the name of no other key.
+            return [self.prefix.as_bytes(), b"{", &hash, b"}="].concat();
+        }
+        self.in_braces(tag)
+    }
+
+    /// What a name begins with: the prefix, and `tag` in braces.
+    fn in_braces(&self, tag: &[u8]) -> Vec<u8> {
         let mut name = Vec::with_capacity(64);
         name.extend_from_slice(self.prefix.as_bytes());
         name.push(b'{');
@@ -121,20 +224,24 @@ impl KeyNamer {
 
     /// The hash of `bytes` as text; in each domain another one.
     fn hash(&self, domain: u8, bytes: &[u8]) -> [u8; SUBJECT_CHARS] {
+        // Three bytes are four characters: twelve are enough, and fit.
+        let mut text = [0; 16];
+        let hash = self.digest(domain, bytes);
+        let encoded = URL_SAFE_NO_PAD.encode_slice(&hash.as_bytes()[..12], &mut text);
+        debug_assert_eq!(encoded, Ok(16));
+        let mut subject = [0; SUBJECT_CHARS];
+        subject.copy_from_slice(&text[..SUBJECT_CHARS]);
+        subject
+    }
+
+    fn digest(&self, domain: u8, bytes: &[u8]) -> blake3::Hash {
         let secret = match &self.form {
             KeyNames::Hashed(FleetSecret(secret)) => secret,
             KeyNames::Raw => &[0; 32],
         };
         let mut hasher = blake3::Hasher::new_keyed(secret);
         hasher.update(&[domain]).update(bytes);
-        // Three bytes are four characters: twelve are enough, and fit.
-        let mut text = [0; 16];
-        let hash = hasher.finalize();
-        let encoded = URL_SAFE_NO_PAD.encode_slice(&hash.as_bytes()[..12], &mut text);
-        debug_assert_eq!(encoded, Ok(16));
-        let mut subject = [0; SUBJECT_CHARS];
-        subject.copy_from_slice(&text[..SUBJECT_CHARS]);
-        subject
+        hasher.finalize()
     }
 
     /// What has to be the same when a request id comes back.
@@ -234,7 +341,7 @@ mod tests {
             (Policy::calendar_window(10, Period::Month).unwrap(), "At2D36"),
             (
                 Policy::calendar_window(10, Period::Month)
-                    .and_then(|it| it.with_utc_offset(60))
+                    .and_then(|policy| policy.with_utc_offset(60))
                     .unwrap(),
                 "GBGq90",
             ),
@@ -245,7 +352,7 @@ mod tests {
             (Concurrency::new(10).unwrap().into_policy(), "WvYcJD"),
             (
                 Concurrency::new(10)
-                    .and_then(|it| it.with_lease(Duration::from_secs(30)))
+                    .and_then(|permits| permits.with_lease(Duration::from_secs(30)))
                     .map(Concurrency::into_policy)
                     .unwrap(),
                 "7mhqUD",
@@ -290,10 +397,23 @@ mod tests {
             (raw.request(Some(key), b"id"), "tollbar1{acme/42}once:id"),
             (raw.reservation(None, id), "tollbar1{}hold:5LQex1cSlFIW81"),
             (raw_colocated.counter(key, &bucket), "tollbar1{acme}acme/42Wc_9AI"),
+            (raw.attempt(key), "tollbar1{acme/42}try:"),
         ];
         for (name, expected) in table {
             assert_eq!(text(name), expected);
         }
+    }
+
+    #[test]
+    fn a_secret_is_told_apart_by_its_fingerprint() {
+        let fingerprint = |secret: u8| hashed(secret).secret_fingerprint();
+        assert_eq!(fingerprint(1), hashed(1).with_namespace("shop").secret_fingerprint());
+        assert_ne!(fingerprint(1), fingerprint(2));
+        let raw = KeyNamer::new(None, KeyNames::Raw, None).secret_fingerprint();
+        // The secret of a fleet that chose zeros is still another one than none.
+        assert!(raw != fingerprint(1) && raw != fingerprint(0));
+        assert_eq!(text(hashed(1).with_namespace("shop").secret()), "tollbar1:shop:secret");
+        assert_eq!(text(hashed(1).probe(7, 255)), "tollbar1{7}probe:00000000000000ff");
     }
 
     #[test]
@@ -320,6 +440,27 @@ mod tests {
         assert_eq!(slot_part(&one), slot_part(&two));
         assert_ne!(one, two);
         assert_ne!(slot_part(&one), slot_part(&other));
+    }
+
+    /// A rule that counts all requests together has an empty key. Under raw names its requests with an id were refused by
+    /// every cluster (`CROSSSLOT`), and so let through; so were those of a client that is called `}`.
+    #[test]
+    fn raw_names_of_one_key_lie_in_one_slot_whatever_the_key() {
+        use crate::server::slot_map::slot_of;
+        let names = KeyNamer::new(None, KeyNames::Raw, None);
+        let mut counters = std::collections::BTreeSet::new();
+        for key in [&b""[..], b"}", b"}x", b"{}", b"x}", b"x", &names.hash(b's', b"")] {
+            let counter = names.counter(key, &policy("10/s"));
+            let others = [
+                names.attempt(key),
+                names.request(Some(key), b"r"),
+                names.reservation(Some(key), ReservationId(1)),
+            ];
+            for other in others {
+                assert_eq!(slot_of(&other), slot_of(&counter), "{}", key.escape_ascii());
+            }
+            assert!(counters.insert(counter), "{}", key.escape_ascii());
+        }
     }
 
     #[test]

@@ -30,21 +30,26 @@
 //! | module | what it has |
 //! |---|---|
 //! | `builder` | [`RedisStoreBuilder`]: options, and connecting |
-//! | `store` | [`RedisStore`]: each method is one script call; `store::cross_slot` is for requests in several slots of a cluster |
+//! | `store` | [`RedisStore`]: each method is one script call. For requests in several slots of a cluster, `store::cross_slot` charges plain ones, `store::transaction` those with an id and reservations, and `store::recovery` gives back what a dead process has left; `store::probe` finds faults |
+//! | `runner` | runs a script, and sends its text where the server does not know it |
 //! | `script` | the Lua scripts (`lua/`), calls of them, and their replies |
 //! | `server` | connections, `node`, `sentinel` and `cluster`, and the `route` to the server that has a key |
 //! | `keys` | the names of keys in Redis |
 //! | `error` | [`RedisStoreError`], and which errors are outages |
+//! | `fault` | [`StoreFault`]: what is wrong with the servers, and what to do about it |
 
 mod builder;
 mod error;
+mod fault;
 mod keys;
+mod runner;
 mod script;
 mod server;
 mod store;
 
 pub use builder::RedisStoreBuilder;
 pub use error::RedisStoreError;
+pub use fault::{FaultKind, RefusalReason, StoreFault};
 pub use keys::{FleetSecret, KeyNames};
 pub use server::tls::Tls;
 pub use store::RedisStore;

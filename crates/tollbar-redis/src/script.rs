@@ -6,6 +6,7 @@
 
 pub(crate) mod blob;
 pub(crate) mod call;
+pub(crate) mod intent;
 pub(crate) mod policy;
 pub(crate) mod reply;
 
@@ -32,6 +33,12 @@ pub(crate) enum Task {
     Renew,
     /// One counter that has to know what was granted before.
     Reset,
+    /// A key of no counter, to see that the server takes writes.
+    Probe,
+    /// The secret that a namespace belongs to.
+    Claim,
+    /// What is under way in several slots of a cluster.
+    Intent,
 }
 
 /// A set of algorithms.
@@ -49,7 +56,7 @@ pub(crate) struct Script {
 #[derive(Debug)]
 pub(crate) struct Scripts(Box<[OnceLock<Script>]>);
 
-const TASKS: usize = 6;
+const TASKS: usize = 9;
 const SETS: usize = 1 << Kind::ALL.len();
 
 impl KindSet {
@@ -57,7 +64,7 @@ impl KindSet {
         self.0 |= Self::bit(kind);
     }
 
-    pub(crate) fn of(policy: &Policy) -> Result<Self, RedisStoreError> {
+    pub(crate) fn for_policy(policy: &Policy) -> Result<Self, RedisStoreError> {
         let mut set = Self::default();
         set.insert_of(policy)?;
         Ok(set)
@@ -65,9 +72,19 @@ impl KindSet {
 
     /// The algorithm of `policy`; where it warms up, both.
     pub(crate) fn insert_of(&mut self, policy: &Policy) -> Result<(), RedisStoreError> {
-        self.insert(Kind::of(policy)?);
+        self.insert(Kind::for_policy(policy)?);
         self.insert(Kind::plain_of(policy)?);
         Ok(())
+    }
+
+    /// As a number, to be written down.
+    fn bits(self) -> usize {
+        self.0
+    }
+
+    /// The set that was written down as this number; `None` where it holds an algorithm that there is not.
+    fn from_bits(bits: usize) -> Option<Self> {
+        (bits < SETS).then_some(Self(bits))
     }
 
     fn contains(self, kind: Kind) -> bool {
@@ -119,6 +136,9 @@ fn text(task: Task, kinds: KindSet) -> String {
         Task::Many => ("holds = {}\n", include_str!("lua/many.lua")),
         Task::Renew => ("", include_str!("lua/renew.lua")),
         Task::Reset => ("resets = {}\n", include_str!("lua/reset.lua")),
+        Task::Probe => ("", include_str!("lua/probe.lua")),
+        Task::Claim => ("", include_str!("lua/claim.lua")),
+        Task::Intent => ("", include_str!("lua/intent.lua")),
         Task::Settle => ("refunds, overdraws = {}, {}\n", include_str!("lua/settle.lua")),
     };
     let mut text = format!("{}\n{tables}", include_str!("lua/prelude.lua"));

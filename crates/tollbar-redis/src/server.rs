@@ -1,6 +1,8 @@
 //! The servers that hold the counters: connections, and which server a call goes to.
 
 pub(crate) mod cluster;
+pub(crate) mod findings;
+pub(crate) mod info;
 pub(crate) mod node;
 pub(crate) mod route;
 pub(crate) mod sentinel;

@@ -1,27 +1,31 @@
 //! The store: turns requests into script calls, and their replies into decisions.
 
 pub(crate) mod cross_slot;
+pub(crate) mod probe;
+pub(crate) mod recovery;
+pub(crate) mod transaction;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use redis::{Cmd, Value};
 use tollbar::remote::{DenyCache, Exchange, Gate, GatePass, Health, RemoteStats, SentRequest};
-use tollbar::store::{Adjustment, ReservationId, Spending};
+use tollbar::store::{Adjustment, ReservationRef, Spending};
 use tollbar::{
-    Batch, Charge, Clock, Decision, Entry, Feature, Policy, Reply, Role, Store, StoreError,
-    SystemClock, Timestamp,
+    Batch, Charge, Clock, Decision, Entry, Feature, Outcome, Policy, Reply, Role, Store,
+    StoreError, SystemClock, Timestamp,
 };
 
 use crate::error::RedisStoreError;
 use crate::keys::KeyNamer;
-use crate::script::blob::Blob;
+use crate::runner::{ScriptRunner, TestClock};
+use crate::script::Scripts;
 use crate::script::call::{KeyLocation, ScriptCall};
+use crate::script::intent::Coordinator;
 use crate::script::policy::Kind;
 use crate::script::reply;
-use crate::script::{Script, Scripts};
 use crate::server::route::Route;
+use crate::store::probe::ProbeState;
+use crate::store::recovery::{Recovery, RecoveryTask};
 
 /// The most entries of one batch, and the most adjustments of one settlement.
 const ENTRIES_MAX: usize = 1_024;
@@ -38,30 +42,78 @@ pub struct RedisStore {
     /// Says how old a denial is. What is decided, the server's clock decides.
     pub(crate) clock: SystemClock,
     pub(crate) test_clock: Option<TestClock>,
+    pub(crate) probe_state: ProbeState,
+    /// Ends what dead processes have left behind in a cluster. Ends with the store.
+    pub(crate) recovery: Option<RecoveryTask>,
 }
 
-/// Decides in place of the server's clock, in tests.
-#[derive(Clone)]
-pub(crate) struct TestClock {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) grace: Duration,
+/// Whether a check may be sent.
+enum GateReply<'g> {
+    /// It may, until the pass is dropped. There is none where nothing is kept back.
+    Passed(Option<GatePass<'g>>),
+    /// Too many checks of the same keys are under way.
+    Busy,
+}
+
+impl GateReply<'_> {
+    /// True if it had to wait for others: their answers may be known now.
+    fn has_waited(&self) -> bool {
+        matches!(self, Self::Passed(Some(pass)) if pass.has_waited)
+    }
+
+    fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy)
+    }
+}
+
+/// What a store is made of.
+pub(crate) struct RedisStoreParts {
+    pub(crate) route: Arc<Route>,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) names: KeyNamer,
+    pub(crate) gate: Option<Arc<Gate>>,
+    pub(crate) denials_max: usize,
+    pub(crate) test_clock: Option<TestClock>,
 }
 
 impl RedisStore {
+    pub(crate) fn new(parts: RedisStoreParts) -> Self {
+        let RedisStoreParts { route, scripts, names, gate, denials_max, test_clock } = parts;
+        let recovery = Recovery {
+            route: route.clone(),
+            scripts: scripts.clone(),
+            names: names.clone(),
+            test_clock: test_clock.clone(),
+        };
+        let recovery = route.is_cluster().then(|| recovery.start());
+        let denials = DenyCache::with_capacity(denials_max);
+        let clock = SystemClock::new();
+        Self {
+            route,
+            scripts,
+            names,
+            gate,
+            denials,
+            denials_max,
+            clock,
+            test_clock,
+            probe_state: ProbeState::default(),
+            recovery,
+        }
+    }
+
     /// The same server over the same connection, with counters of their own. Replaces the namespace it
     /// was [built](crate::RedisStoreBuilder::namespace) with.
     #[must_use]
     pub fn with_namespace(&self, namespace: &str) -> Self {
-        Self {
+        Self::new(RedisStoreParts {
             route: self.route.clone(),
             scripts: self.scripts.clone(),
             names: self.names.with_namespace(namespace),
             gate: self.gate.clone(),
-            denials: DenyCache::with_capacity(self.denials_max),
             denials_max: self.denials_max,
-            clock: SystemClock::new(),
             test_clock: self.test_clock.clone(),
-        }
+        })
     }
 
     /// How the connection is doing.
@@ -78,11 +130,9 @@ impl RedisStore {
 
     fn now_us(&self) -> u64 {
         match &self.test_clock {
-            Some(test) => test.clock.now(),
-            None => self.clock.now(),
+            Some(test) => test.now_us(),
+            None => self.clock.now().clamp_to_clock().as_micros(),
         }
-        .clamp_to_clock()
-        .as_micros()
     }
 
     /// Asks, within one deadline.
@@ -96,37 +146,19 @@ impl RedisStore {
         exchange: &Exchange<'_>,
         call: &ScriptCall,
     ) -> Result<Vec<u8>, RedisStoreError> {
-        let Script { sha, text } = self.scripts.get(call.task, call.kinds);
-        let key = call.keys.first().map_or(&[][..], |key| key);
-        let by_name = self.command("EVALSHA", sha, call);
-        let answer = match self.route.ask(exchange, key, &by_name).await {
-            // A server that has not seen it, or has forgotten it: this runs it and keeps it.
-            Err(error) if error.is_unknown_script() => {
-                let by_text = self.command("EVAL", text, call);
-                self.route.ask(exchange, key, &by_text).await
-            }
-            answer => answer,
-        };
-        match answer? {
-            Value::BulkString(bytes) => Ok(bytes),
-            _ => Err(RedisStoreError::Garbled),
-        }
+        let Self { route, scripts, test_clock, .. } = self;
+        let test_clock = test_clock.as_ref();
+        ScriptRunner { route, scripts, test_clock, is_counted: true }.run(exchange, call).await
     }
 
-    /// Returns where everything of these keys is; an error where a cluster has it in several slots.
-    fn locate<'k>(
-        &self,
-        mut keys: impl Iterator<Item = &'k [u8]>,
-    ) -> Result<KeyLocation<'k>, RedisStoreError> {
+    /// Returns where everything of these keys is; `None` where a cluster has it in several slots.
+    fn locate<'k>(&self, mut keys: impl Iterator<Item = &'k [u8]>) -> Option<KeyLocation<'k>> {
         let first = keys.next();
         let Some(first) = first.filter(|_| self.route.is_cluster()) else {
-            return Ok(KeyLocation::Server);
+            return Some(KeyLocation::Server);
         };
         let tag = self.names.tag(first);
-        if keys.all(|key| self.names.tag(key) == tag) {
-            return Ok(KeyLocation::SlotOf(first));
-        }
-        Err(RedisStoreError::CrossSlot)
+        keys.all(|key| self.names.tag(key) == tag).then_some(KeyLocation::SlotOf(first))
     }
 
     /// Answers a call from the denials that are remembered; if there are none, it is to be sent.
@@ -163,18 +195,34 @@ impl RedisStore {
         (is_known, sent)
     }
 
-    /// Waits behind those who ask the same, where there is a gate.
-    async fn pass(
-        &self,
-        exchange: &Exchange<'_>,
-        call: &ScriptCall,
-    ) -> Result<Option<GatePass<'_>>, RedisStoreError> {
-        match &self.gate {
-            Some(gate) => {
-                let passed = gate.pass::<RedisStoreError>(exchange, &call.identity()).await;
-                passed.inspect_err(|error| self.route.counters.failed(error)).map(Some)
-            }
-            None => Ok(None),
+    /// Waits behind checks of the same keys, where there is a gate.
+    async fn pass(&self, exchange: &Exchange<'_>, keys: &[&[u8]]) -> GateReply<'_> {
+        let Some(gate) = &self.gate else {
+            return GateReply::Passed(None);
+        };
+        let pass = gate.pass(exchange, keys).await;
+        pass.map_or(GateReply::Busy, |pass| GateReply::Passed(Some(pass)))
+    }
+
+    /// Waits behind requests of the same keys. Independent entries are different requests, and do not wait.
+    async fn pass_batch(&self, exchange: &Exchange<'_>, batch: &Batch<'_, '_>) -> GateReply<'_> {
+        if batch.charge() == Charge::Independent {
+            return GateReply::Passed(None);
+        }
+        let keys: Vec<&[u8]> = batch.entries().iter().map(Entry::key).collect();
+        self.pass(exchange, &keys).await
+    }
+
+    /// The denial of a check that was not sent. It has charged nothing, and when there is room is not known.
+    fn busy(&self, policy: &Policy) -> Decision {
+        let now = Timestamp::from_micros(self.now_us());
+        Decision::new(Outcome::Busy, policy.limit(), 0, now)
+    }
+
+    /// Denies a request that was not sent, or is under way elsewhere.
+    pub(crate) fn deny_as_busy(&self, entries: &mut [Entry<'_>]) {
+        for entry in entries.iter_mut().filter(|entry| entry.role() == Role::Enforce) {
+            entry.decide(self.busy(entry.policy()));
         }
     }
 
@@ -183,33 +231,13 @@ impl RedisStore {
             denials.record(sent, decisions);
         }
     }
-
-    fn command(&self, name: &str, script: &str, call: &ScriptCall) -> Cmd {
-        // All at once, rather than piece by piece: it is the longest thing here.
-        let len = call.keys.iter().map(Vec::len).sum::<usize>() + call.blob.len();
-        let mut command =
-            Cmd::with_capacity(call.keys.len() + 5, name.len() + script.len() + len + 32);
-        command.arg(name).arg(script).arg(call.keys.len());
-        for key in &call.keys {
-            command.arg(key);
-        }
-        command.arg(&call.blob);
-        if let Some(test) = &self.test_clock {
-            let mut clock = Blob::default();
-            clock.numbers([self.now_us(), test.grace.as_millis() as u64]);
-            command.arg(clock.into_bytes());
-        }
-        command
-    }
 }
 
 impl Store for RedisStore {
-    /// Everything but custom algorithms, which have no twin in Lua. In a cluster, requests with an id
-    /// and reservations also need their keys in one slot, which shows when they are sent:
-    /// [`StoreError::CrossSlot`].
+    /// Everything but custom algorithms, which have no twin in Lua.
     fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
         match feature {
-            Feature::Policy(policy) => Ok(Kind::of(policy).map(|_| ())?),
+            Feature::Policy(policy) => Ok(Kind::for_policy(policy).map(|_| ())?),
             Feature::SeveralCounters
             | Feature::RequestIds
             | Feature::Reservations
@@ -236,14 +264,21 @@ impl Store for RedisStore {
         }
         Reply::Pending(Box::pin(async move {
             let exchange = self.route.begin()?;
-            let passed = if may_be_known { self.pass(&exchange, &call).await? } else { None };
-            if passed.as_ref().is_some_and(|passed| passed.has_waited) {
+            let pass =
+                if cost > 0 { self.pass(&exchange, &[key]).await } else { GateReply::Passed(None) };
+            if pass.is_busy() {
+                return Ok(self.busy(policy));
+            }
+            if pass.has_waited() && may_be_known {
                 sent = self.look_up_denial(&call, cost, |decision| known = Some(decision));
                 if let Some(decision) = known {
                     return Ok(decision);
                 }
             }
-            let decision = reply::read_one(&self.ask_by(&exchange, &call).await?, policy)?;
+            let answer = self.ask_by(&exchange, &call).await;
+            let answer =
+                answer.inspect_err(|error| self.suspect(error, &[Entry::new(key, policy)]));
+            let decision = reply::read_one(&answer?, policy)?;
             self.remember_denial(sent, &[decision]);
             Ok(decision)
         }))
@@ -257,17 +292,21 @@ impl Store for RedisStore {
             return Reply::Ready(Err(error));
         }
         let has_name = batch.charged_once().is_some() || batch.hold().is_some();
-        let location = match self.locate(batch.entries().iter().map(Entry::key)) {
-            Err(_) if !has_name || batch.charge() == Charge::Independent => {
-                return Reply::Pending(Box::pin(async move {
-                    Ok(self.check_scattered(&mut batch).await?)
-                }));
-            }
-            location => location,
+        let Some(location) = self.locate(batch.entries().iter().map(Entry::key)) else {
+            return Reply::Pending(Box::pin(async move {
+                let exchange = self.route.begin()?;
+                let pass = self.pass_batch(&exchange, &batch).await;
+                if pass.is_busy() {
+                    self.deny_as_busy(batch.entries_mut());
+                    Ok(())
+                } else if has_name && batch.charge() == Charge::AllOrNone {
+                    self.decide_across_slots(&exchange, &mut batch).await
+                } else {
+                    Ok(self.check_scattered(&exchange, &mut batch).await?)
+                }
+            }));
         };
-        let call = match location
-            .and_then(|location| ScriptCall::for_batch(&self.names, &batch, location))
-        {
+        let call = match ScriptCall::for_batch(&self.names, &batch, location) {
             Ok(call) => call,
             Err(error) => return Reply::Ready(Err(error.into())),
         };
@@ -283,17 +322,24 @@ impl Store for RedisStore {
         }
         Reply::Pending(Box::pin(async move {
             let exchange = self.route.begin()?;
-            let passed = if is_plain { self.pass(&exchange, &call).await? } else { None };
-            if passed.as_ref().is_some_and(|passed| passed.has_waited) {
+            let pass = self.pass_batch(&exchange, &batch).await;
+            if pass.is_busy() {
+                self.deny_as_busy(batch.entries_mut());
+                return Ok(());
+            }
+            if pass.has_waited() && is_plain {
                 let is_known;
                 (is_known, sent) = self.look_up_denials(&call, &mut batch);
                 if is_known {
                     return Ok(());
                 }
             }
-            reply::read_batch(&self.ask_by(&exchange, &call).await?, batch.entries_mut())?;
+            let answer = self.ask_by(&exchange, &call).await;
+            let answer = answer.inspect_err(|error| self.suspect(error, batch.entries()));
+            reply::read_batch(&answer?, batch.entries_mut())?;
             let is_denied = |entry: &Entry<'_>| {
-                entry.role() == Role::Enforce && entry.decision().is_some_and(|it| !it.is_allowed())
+                entry.role() == Role::Enforce
+                    && entry.decision().is_some_and(|decision| !decision.is_allowed())
             };
             if sent.is_some() && batch.entries().iter().any(is_denied) {
                 let decisions: Vec<Decision> =
@@ -314,9 +360,8 @@ impl Store for RedisStore {
         Reply::Pending(Box::pin(async move {
             let spending = Spending { reserved: amount, spent: 0 };
             let mut refund = [Adjustment::new(key, policy, stamp, spending)];
-            let bytes = self
-                .ask(&ScriptCall::settle(&self.names, None, &refund, KeyLocation::Server)?)
-                .await?;
+            let bytes =
+                self.ask(&ScriptCall::refund(&self.names, &refund, KeyLocation::Server)?).await?;
             reply::read_settlement(&bytes, &mut refund)?;
             Ok(refund[0].adjusted())
         }))
@@ -336,17 +381,39 @@ impl Store for RedisStore {
 
     fn settle<'a, 'e: 'a>(
         &'a self,
-        id: ReservationId,
+        reservation: ReservationRef<'a>,
         adjustments: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
         if let Err(error) = fits(adjustments.len()) {
             return Reply::Ready(Err(error));
         }
         Reply::Pending(Box::pin(async move {
-            let location = self.locate(adjustments.iter().map(Adjustment::key))?;
-            let call = ScriptCall::settle(&self.names, Some(id), adjustments, location)?;
-            let bytes = self.ask(&call).await?;
-            Ok(reply::read_settlement(&bytes, adjustments)?)
+            if let Some(location) = self.locate(adjustments.iter().map(Adjustment::key)) {
+                let call = ScriptCall::settle(&self.names, reservation, adjustments, location)?;
+                let is_settled = reply::read_settlement(&self.ask(&call).await?, adjustments)?;
+                // Those of other slots may have been shadows that denied, and are not on the receipt.
+                if is_settled || !self.route.is_cluster() {
+                    return Ok(is_settled);
+                }
+            }
+            Ok(self.settle_across_slots(reservation, adjustments).await?)
+        }))
+    }
+
+    fn forget_request<'a>(&'a self, request_id: &'a [u8], key: &'a [u8]) -> Reply<'a, ()> {
+        Reply::Pending(Box::pin(async move {
+            let mut keys = if self.route.is_cluster() {
+                vec![Coordinator::request_key(&self.names, request_id)]
+            } else {
+                Vec::new()
+            };
+            let slot_of = self.route.is_cluster().then_some(key);
+            keys.push(self.names.request(slot_of, request_id));
+            let exchange = self.route.begin()?;
+            for key in keys {
+                self.route.ask(&exchange, &key, redis::cmd("DEL").arg(&key)).await?;
+            }
+            Ok(())
         }))
     }
 

@@ -6,9 +6,11 @@
 pub(crate) mod ahead_of_clock;
 mod decide;
 mod fast_path;
+pub(crate) mod global_overrides;
 pub(crate) mod hold;
 pub(crate) mod in_process;
 mod outage;
+mod replacement;
 mod request_id;
 pub(crate) mod rule_handle;
 pub(crate) mod selection;
@@ -24,7 +26,7 @@ use arc_swap::ArcSwap;
 use tollbar::charge::ChargeIds;
 use tollbar::{Clock, MemoryStore, ReceiptKey, Store, SystemClock, Timestamp};
 
-use ahead_of_clock::Ahead;
+use ahead_of_clock::AheadTracker;
 use hold::{Hold, TokenKeys};
 use in_process::Engine;
 use selection::{NoObserver, Selection};
@@ -74,7 +76,7 @@ pub struct AsyncEngine {
     /// The keys under which holds are written as text.
     token_keys: TokenKeys,
     /// Counters that owe more than their policy can.
-    ahead: Ahead,
+    ahead: AheadTracker,
 }
 
 /// Whether a request may pass, and what it holds until it is over.
@@ -303,7 +305,7 @@ impl EngineBuilder<Arc<dyn Store>> {
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
             token_keys: TokenKeys::new(&receipt_key),
             charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl),
-            ahead: Ahead::default(),
+            ahead: AheadTracker::default(),
         }
     }
 }

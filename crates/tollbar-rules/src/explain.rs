@@ -87,8 +87,8 @@ pub struct LimitExplanation {
     pub text: String,
     /// The algorithm.
     pub algorithm: &'static str,
-    /// In what capacity it would be checked.
-    pub capacity: Enforcement,
+    /// Whether it would be enforced, or only watched as a shadow or a candidate.
+    pub enforcement: Enforcement,
     /// Tokens a window.
     pub limit: u64,
     /// The largest cost that would pass now; `None` where the store cannot say.
@@ -101,12 +101,35 @@ pub struct LimitExplanation {
     pub binds: bool,
 }
 
-/// Writes down what becomes of each rule.
-struct FateLog(Vec<Option<MatchFate>>);
+/// Writes down what becomes of each rule. Of a path with two readings, that in which a rule limits more.
+struct FateLog {
+    fates: Vec<Option<MatchFate>>,
+    /// Of the first reading, while the second is looked at.
+    first: Vec<Option<MatchFate>>,
+}
 
 impl Observer for FateLog {
     fn observe(&mut self, rule: ItemId, fate: MatchFate) {
-        self.0[rule as usize] = Some(fate);
+        self.fates[rule as usize] = Some(fate);
+    }
+
+    fn begin_other_reading(&mut self) {
+        let none = vec![None; self.fates.len()];
+        self.first = std::mem::replace(&mut self.fates, none);
+    }
+}
+
+impl FateLog {
+    fn new(rule_count: usize) -> Self {
+        Self { fates: vec![None; rule_count], first: Vec::new() }
+    }
+
+    fn get(&self, at: usize) -> Option<MatchFate> {
+        let limits = |fate: &MatchFate| {
+            matches!(fate, MatchFate::Applied(_) | MatchFate::Denied(_) | MatchFate::Banned(_))
+        };
+        let first = self.first.get(at).copied().flatten();
+        first.filter(limits).or(self.fates[at]).or(first)
     }
 }
 
@@ -114,7 +137,7 @@ impl AsyncEngine {
     /// Why the request would be limited now, or not. Charges nothing.
     pub async fn explain(&self, request: &Request<'_>) -> Explanation {
         let snapshot = self.snapshot();
-        let mut fates = FateLog(vec![None; snapshot.rules.len()]);
+        let mut fates = FateLog::new(snapshot.rules.len());
         let mut selection = Selection::default();
         self.select(&snapshot, request, &mut fates, &mut selection);
         let limits = match selection.denial {
@@ -165,7 +188,7 @@ impl Explainer<'_> {
     fn explanation(&self, fates: &FateLog, failure: Option<&StoreError>) -> Explanation {
         let binding = self.binding();
         let rules = self.snapshot.rules.rules().iter().enumerate();
-        let rules = rules.map(|(at, rule)| self.rule(at as ItemId, rule, fates.0[at], binding));
+        let rules = rules.map(|(at, rule)| self.rule(at as ItemId, rule, fates.get(at), binding));
         let denies =
             |at: &usize| self.limits[*at].enforcement == Enforcement::Live && !self.would_pass(*at);
         let is_allowed =
@@ -252,10 +275,10 @@ impl Explainer<'_> {
         LimitExplanation {
             text: limit.text().to_owned(),
             algorithm: limit.policy().algorithm().name(),
-            capacity: selected.enforcement,
+            enforcement: selected.enforcement,
             limit: selected.policy(self.snapshot).limit(),
-            remaining: decision.and_then(|it| it.remaining()),
-            reset_at: decision.and_then(|it| it.reset_at()),
+            remaining: decision.and_then(|decision| decision.remaining()),
+            reset_at: decision.and_then(|decision| decision.reset_at()),
             would_pass: self.would_pass(at),
             binds,
         }
@@ -298,7 +321,7 @@ impl Explainer<'_> {
             }
             MatchFate::Exempt(at) => {
                 let reason = rule.exemptions[at].reason.as_deref();
-                let reason = reason.map_or_else(String::new, |it| format!(": {it}"));
+                let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
                 (RuleFate::Exempt, format!("the request is exempt from it{reason}"))
             }
             MatchFate::Skipped(per) => {
@@ -307,6 +330,10 @@ impl Explainer<'_> {
             MatchFate::Denied(per) => {
                 (RuleFate::Denied, format!("{}, so it is denied", lacks(per)))
             }
+            MatchFate::PermitsOnly => (
+                RuleFate::Skipped,
+                "it limits what is in flight, and nothing gives back".to_owned(),
+            ),
             MatchFate::FallbackNotNeeded => (
                 RuleFate::FallbackNotNeeded,
                 "it is a fallback, and another rule matches".to_owned(),
@@ -323,9 +350,9 @@ impl Explainer<'_> {
         let Some(overrides) = &self.snapshot.overrides else {
             return String::new();
         };
-        let it = overrides.get(at);
-        let until = it.until.map(|until| format!(" until {}", crate::date::instant_text(until)));
-        let reason = it.reason.as_deref().map(|reason| format!(": {reason}"));
+        let entry = overrides.get(at);
+        let until = entry.until.map(|until| format!(" until {}", crate::date::instant_text(until)));
+        let reason = entry.reason.as_deref().map(|reason| format!(": {reason}"));
         format!("{}{}", until.unwrap_or_default(), reason.unwrap_or_default())
     }
 

@@ -37,7 +37,8 @@ pub use reader::Finding;
 pub struct RuleFile {
     /// The rules.
     pub rules: RuleSet,
-    /// What is allowed and probably not meant.
+    /// What is allowed and probably not meant: the [warnings](Rule::warnings) of each rule and, under the
+    /// field `rules`, why [nothing is limited](RuleSet::idle_reason).
     pub warnings: Vec<Finding>,
 }
 
@@ -215,9 +216,9 @@ fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
             format!("a fleet has 1 to {NODES_MAX} nodes: write how many share the limits");
         reader.refuse(field, message);
     }
-    let rules = fields.take("rules");
+    let rules_field = fields.take("rules");
     let mut read: Vec<(Rule, rule::FieldPositions)> = Vec::new();
-    match &rules {
+    match &rules_field {
         None => {
             let message = "there is no `rules` here: write `rules:` and a list, `[]` for none";
             reader.error(document.node.at, "rules", message);
@@ -236,7 +237,12 @@ fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
     }
     let (rules, positions): (Vec<Rule>, Vec<rule::FieldPositions>) = read.into_iter().unzip();
     match RuleSet::new(rules) {
-        Ok(rules) => Some(rules.with_node_count(node_count.unwrap_or(1))),
+        Ok(rules) => {
+            if let (Some(reason), Some(field)) = (rules.idle_reason(), &rules_field) {
+                reader.warn(field.node.at, &field.path, reason);
+            }
+            Some(rules.with_node_count(node_count.unwrap_or(1)))
+        }
         Err(wrong) => {
             for error in wrong.errors {
                 let place = &positions[error.rule];

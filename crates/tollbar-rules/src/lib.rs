@@ -60,6 +60,11 @@
 //! | `explain` | what every rule makes of a request |
 //! | `watch` | puts a file in force again when it changes |
 
+#![cfg_attr(
+    test,
+    allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")
+)]
+
 #[cfg(feature = "admin")]
 pub mod admin;
 mod date;
@@ -77,6 +82,7 @@ mod verdict;
 mod watch;
 
 pub use engine::ahead_of_clock::{AheadDenial, AheadNews, AheadOfClock};
+pub use engine::global_overrides::GlobalOverrides;
 pub use engine::hold::{Hold, LimitSettlement, RuleSettlement, TokenError};
 pub use engine::in_process::Engine;
 pub use engine::rule_handle::{AsyncRuleHandle, RuleHandle, SubjectRequest};
@@ -87,6 +93,7 @@ pub use explain::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
 #[doc(hidden)]
 pub use file::yaml;
 pub use file::{FileError, Finding, Position, RuleFile};
+pub use request::address::address_part;
 pub use request::{Criticality, InvalidRequest, Request};
 pub use rule::cidr::{Cidr, CidrError};
 pub use rule::condition::{Condition, Conditions, Test};
@@ -94,6 +101,7 @@ pub use rule::cost::Costs;
 pub use rule::limit::{AlgorithmKind, Limit, LimitError, LimitOptions};
 pub use rule::pattern::{PathPattern, PatternError};
 pub use rule::subject::{OnMissing, Per, readable};
+pub use rule::warning::RuleWarning;
 pub use rule::{Exemption, Mode, OnOutage, Rule, TierLimits, Tiers};
 pub use rule_set::diff::{Diff, RuleChange};
 pub use rule_set::overrides::{Effect, Override};
@@ -101,6 +109,7 @@ pub use rule_set::{RuleError, RuleProblem, RuleSet, RuleSetError};
 pub use snapshot::tally::{Counts, TallyId};
 pub use snapshot::top::TopKey;
 pub use verdict::denial::DenialCode;
+pub use verdict::standalone::StandaloneLimit;
 pub use verdict::summary::{CheckOutcome, Summary};
 pub use verdict::usage_record::UsageRecord;
 pub use verdict::{Enforcement, Reason, RuleDecision, Verdict};

@@ -199,6 +199,26 @@ impl Matcher {
         found
     }
 
+    /// The conditions that hold in one reading of the path.
+    pub(crate) fn matching_as<'f, 'c>(
+        &'f self,
+        request: &Request<'_>,
+        reading: PathReading,
+        conditions: impl Fn(ItemId) -> &'c Conditions,
+        found: &'f mut Items,
+    ) -> &'f [ItemId] {
+        if self.is_trivial {
+            return &self.buckets[0].always;
+        }
+        found.clear();
+        self.read(request, reading, &conditions, found);
+        if found.len() > 1 {
+            found.sort_unstable();
+            found.dedup();
+        }
+        found
+    }
+
     #[inline]
     fn read<'c>(
         &self,
@@ -283,7 +303,7 @@ impl Matcher {
         if let Some(attribute) = self.path {
             learn(attribute, path);
         }
-        for (name, value) in request.attributes() {
+        for (name, value) in request.facts() {
             if let Some(attribute) = self.attribute(name) {
                 learn(attribute, value);
             }

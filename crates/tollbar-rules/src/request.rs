@@ -3,12 +3,14 @@
 //! Borrows everything, is checked and normalised once, and trusted from then on. Where the
 //! attributes come from, and whether they can be believed, is the listener's business.
 
+pub(crate) mod address;
 pub(crate) mod path;
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
+use address::address_part;
 use path::{NormalPath, PATH_BYTES_MAX, PATH_SEGMENTS_MAX};
 
 /// The most attributes of a request.
@@ -41,9 +43,12 @@ pub struct Request<'a> {
     method: Cow<'a, str>,
     path: NormalPath<'a>,
     attributes: &'a [(&'a str, &'a str)],
+    /// The attribute `ip` without what is not the address, where it was sent with more than that.
+    address: Option<&'a str>,
     cost: u64,
     request_id: Option<&'a str>,
     criticality: Criticality,
+    takes_no_permits: bool,
 }
 
 /// How bad it is to turn a request away: when something has to give, the least goes first.
@@ -103,6 +108,15 @@ pub enum InvalidRequest {
         /// Its name.
         name: String,
     },
+    /// An `ip` that is no address: it would be counted by itself, and blocks and bans would miss it.
+    #[error(
+        "`{value}` is not an address: send an `ip` such as `192.0.2.1` or `2001:db8::1`, with or \
+         without a port, or leave it out"
+    )]
+    NoAddress {
+        /// What was sent, or the beginning of it.
+        value: String,
+    },
     /// A name that already means something.
     #[error("`{name}` is not an attribute to be sent: it is taken from the request itself")]
     ReservedAttribute {
@@ -130,14 +144,17 @@ impl<'a> Request<'a> {
             method,
             path: path::normalise(path)?,
             attributes: &[],
+            address: None,
             cost: 1,
             request_id: None,
             criticality: Criticality::Normal,
+            takes_no_permits: false,
         })
     }
 
     /// The same request with attributes, names and values. One with an empty value is as good as
-    /// absent; the same pair twice is as good as once.
+    /// absent; the same pair twice is as good as once. An `ip` is an address, and a port behind it does not
+    /// count.
     #[inline]
     pub fn with_attributes(
         mut self,
@@ -166,6 +183,7 @@ impl<'a> Request<'a> {
                 return Err(InvalidRequest::DuplicateAttribute { name: (*name).to_owned() });
             }
         }
+        self.address = read_address(attributes)?;
         self.attributes = attributes;
         Ok(())
     }
@@ -176,7 +194,7 @@ impl<'a> Request<'a> {
         attributes: &'a [(&'a str, &'a str)],
     ) -> Result<Self, InvalidRequest> {
         attributes.iter().try_for_each(|(name, value)| check_length(name, value))?;
-        Ok(Self { attributes, ..self })
+        Ok(Self { attributes, address: read_address(attributes)?, ..self })
     }
 
     /// The same request at another cost. Each rule multiplies it by its own; 0 peeks.
@@ -196,6 +214,11 @@ impl<'a> Request<'a> {
         Self { request_id: Some(request_id), ..self }
     }
 
+    /// Sets the id in place.
+    pub fn set_request_id(&mut self, request_id: &'a str) {
+        self.request_id = Some(request_id);
+    }
+
     /// The same request, more or less important.
     #[must_use]
     pub fn with_criticality(self, criticality: Criticality) -> Self {
@@ -205,6 +228,18 @@ impl<'a> Request<'a> {
     /// The same in place.
     pub fn set_criticality(&mut self, criticality: Criticality) {
         self.criticality = criticality;
+    }
+
+    /// Returns the request as one that takes no permits: limits on what is in flight do not apply to it, and
+    /// all others do. For protocols whose callers cannot give a permit back.
+    #[must_use]
+    pub fn without_permits(self) -> Self {
+        Self { takes_no_permits: true, ..self }
+    }
+
+    /// True for a request that takes no permits.
+    pub(crate) fn takes_no_permits(&self) -> bool {
+        self.takes_no_permits
     }
 
     /// The method, in capitals.
@@ -245,7 +280,17 @@ impl<'a> Request<'a> {
     /// The value of an attribute that was sent, which may be empty.
     #[inline]
     pub(crate) fn sent(&self, name: &str) -> Option<&'a str> {
-        self.attributes.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+        self.facts().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// The attributes that were sent, as rules look at them.
+    #[inline]
+    pub(crate) fn facts(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let address = self.address;
+        self.attributes.iter().map(move |(name, value)| match address {
+            Some(address) if *name == "ip" => (*name, address),
+            _ => (*name, *value),
+        })
     }
 
     /// What it costs before rules multiply it.
@@ -264,6 +309,19 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn criticality(&self) -> Criticality {
         self.criticality
+    }
+}
+
+/// The address of the client, where `ip` was sent with more than that.
+#[inline]
+fn read_address<'a>(attributes: &[(&'a str, &'a str)]) -> Result<Option<&'a str>, InvalidRequest> {
+    let ip = attributes.iter().find(|(name, value)| *name == "ip" && !value.is_empty());
+    let Some((_, value)) = ip else {
+        return Ok(None);
+    };
+    match address_part(value) {
+        Some(address) => Ok((address.len() < value.len()).then_some(address)),
+        None => Err(InvalidRequest::NoAddress { value: crate::message::shorten(value) }),
     }
 }
 
@@ -292,7 +350,7 @@ impl Criticality {
     /// The one of that name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, it)| *it)
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, criticality)| *criticality)
     }
 }
 
@@ -326,7 +384,7 @@ mod tests {
             let request = Request::new("GET", "/").unwrap();
             request.with_attributes(attributes).map(|_| ()).unwrap_err().to_string()
         };
-        let twice = [("user", "1"), ("ip", "x"), ("user", "2")];
+        let twice = [("user", "1"), ("ip", "::1"), ("user", "2")];
         assert_eq!(refused(&twice), "the attribute `user` has two values: send one, or join them");
         assert_eq!(
             refused(&[("path", "/")]),
@@ -339,6 +397,30 @@ mod tests {
         assert!(refused(&many).starts_with("65 attributes are too many"));
         // The same pair twice says nothing new.
         assert!(Request::new("GET", "/").unwrap().with_attributes(&many[..64]).is_ok());
+    }
+
+    #[test]
+    fn an_address_is_read_without_its_port_and_anything_else_is_refused() {
+        for (ip, address) in [
+            ("203.0.113.7", "203.0.113.7"),
+            ("203.0.113.7:51234", "203.0.113.7"),
+            ("[2001:db8::7]:51234", "2001:db8::7"),
+            ("[2001:db8::7]", "2001:db8::7"),
+            ("fe80::7%eth0", "fe80::7"),
+        ] {
+            let attributes = [("user", "7"), ("ip", ip)];
+            let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
+            assert_eq!(request.attribute("ip"), Some(address));
+            assert_eq!(request.attribute("user"), Some("7"));
+        }
+        let attributes = [("ip", "203.0.113.7, 10.0.0.1")];
+        let refused = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "`203.0.113.7, 10.0.0.1` is not an address: send an `ip` such as `192.0.2.1` or \
+             `2001:db8::1`, with or without a port, or leave it out"
+        );
+        assert!(Request::new("GET", "/").unwrap().with_attributes(&[("ip", "")]).is_ok());
     }
 
     #[test]

@@ -7,10 +7,13 @@ pub(crate) mod cost;
 pub(crate) mod limit;
 pub(crate) mod pattern;
 pub(crate) mod subject;
+pub(crate) mod warning;
 
 use std::sync::Arc;
 
 use tollbar::Timestamp;
+
+use condition::PathReading;
 
 use crate::{Conditions, Costs, Criticality, Limit, OnMissing, Per, Request};
 
@@ -21,7 +24,7 @@ use crate::{Conditions, Costs, Criticality, Limit, OnMissing, Per, Request};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut rule = Rule::new("writes");
 /// rule.conditions = Conditions::new().and("method", Test::equal("POST"));
-/// rule.limits = vec![Limit::of("10/s")?];
+/// rule.limits = vec![Limit::parse("10/s")?];
 /// let rules = RuleSet::new(vec![rule])?;
 /// # assert_eq!(rules.len(), 1);
 /// # Ok(())
@@ -180,7 +183,18 @@ impl Rule {
     /// The first exemption that covers `request` at `now`, whichever way its path is read.
     #[must_use]
     pub fn exemption(&self, request: &Request<'_>, now: Timestamp) -> Option<&Exemption> {
-        self.exemptions.iter().find(|it| it.covers(request, now))
+        self.exemptions.iter().find(|exemption| exemption.covers(request, now))
+    }
+
+    /// True where the rule counts by an attribute, or tests it to match or to exempt.
+    #[must_use]
+    pub fn tests_or_counts(&self, attribute: &str) -> bool {
+        let tests = |conditions: &Conditions| {
+            conditions.all().iter().any(|condition| *condition.attribute == *attribute)
+        };
+        self.per.iter().any(|per| per.name() == attribute)
+            || tests(&self.conditions)
+            || self.exemptions.iter().any(|exemption| tests(&exemption.conditions))
     }
 
     /// True where it limits what is in flight without a lease: its permits are lost with whoever forgets
@@ -205,7 +219,7 @@ impl Rule {
     }
 
     /// Every limit it has, of tiers and candidates too.
-    pub(crate) fn all_limits(&self) -> impl Iterator<Item = &Limit> {
+    pub fn all_limits(&self) -> impl Iterator<Item = &Limit> {
         let tiers = self.tiers.limits.iter().flat_map(|(_, limits)| limits.limits());
         self.limits.iter().chain(tiers).chain(&self.candidate)
     }
@@ -218,10 +232,24 @@ impl Exemption {
         Self { conditions, until: None, reason: None }
     }
 
-    /// True where it covers `request` at `now`.
+    /// True where it covers `request` at `now`, whichever way the path is read.
     #[must_use]
     pub fn covers(&self, request: &Request<'_>, now: Timestamp) -> bool {
-        self.until.is_none_or(|until| now < until) && self.conditions.hold_surely(request)
+        self.is_on(now) && self.conditions.hold_surely(request)
+    }
+
+    /// True where it covers `request` at `now` in one reading of the path.
+    pub(crate) fn covers_as(
+        &self,
+        request: &Request<'_>,
+        reading: PathReading,
+        now: Timestamp,
+    ) -> bool {
+        self.is_on(now) && self.conditions.hold_as(request, reading)
+    }
+
+    fn is_on(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
     }
 }
 

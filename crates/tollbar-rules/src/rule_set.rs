@@ -18,7 +18,8 @@ use overrides::OVERRIDES_MAX;
 use validation::{RuleDigest, Validator};
 
 use crate::hash::hash_text;
-use crate::{Override, Rule};
+use crate::rule::limit;
+use crate::{Mode, Override, Rule};
 
 /// The most rules of a set.
 pub(crate) const RULES_MAX: usize = 100_000;
@@ -217,7 +218,7 @@ impl RuleSet {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let rule = |name, limit| -> Result<Rule, Box<dyn std::error::Error>> {
     ///     let mut rule = Rule::new(name);
-    ///     rule.limits = vec![Limit::of(limit)?];
+    ///     rule.limits = vec![Limit::parse(limit)?];
     ///     Ok(rule)
     /// };
     /// let before = RuleSet::new(vec![rule("reads", "10/s")?, rule("writes", "1/s")?])?;
@@ -228,7 +229,7 @@ impl RuleSet {
     /// # }
     /// ```
     pub fn changed(&self, without: &[&str], with: Vec<Arc<Rule>>) -> Result<Self, RuleSetError> {
-        let hashes: Vec<u64> = without.iter().map(|it| hash_text(it)).collect();
+        let hashes: Vec<u64> = without.iter().map(|identity| hash_text(identity)).collect();
         let is_gone = |digest: &RuleDigest, rule: &Rule| {
             hashes.contains(&digest.identity) && without.contains(&&**rule.identity())
         };
@@ -248,11 +249,17 @@ impl RuleSet {
         rules.extend(with);
         Validator::check_changed(&rules, &digests, kept, &gone)?;
         for (rule, digest) in rules.split_off(kept).into_iter().zip(digests.split_off(kept)) {
-            let at = rules.partition_point(|it| order(it, &rule).is_lt());
+            let at = rules.partition_point(|other| order(other, &rule).is_lt());
             rules.insert(at, rule);
             digests.insert(at, digest);
         }
         Ok(Self { rules: rules.into(), digests: digests.into(), ..self.clone() })
+    }
+
+    /// Returns the set of one rule that is not looked at by checks, so that it may have any name.
+    pub(crate) fn of_one(rule: Rule) -> Self {
+        let digests = [RuleDigest::new(&rule)].into();
+        Self { rules: [Arc::new(rule)].into(), digests, ..Self::empty() }
     }
 
     /// No rules: everything is allowed.
@@ -311,8 +318,58 @@ impl RuleSet {
     /// The rules with a limit on concurrency, in shadow mode and candidates too. For those whose clients
     /// give nothing back, and who refuse or tell of such rules.
     pub fn rules_with_permits(&self) -> impl Iterator<Item = &Rule> {
-        let has_permits = |rule: &&Rule| rule.all_limits().any(|it| it.policy().has_permits());
+        let has_permits =
+            |rule: &&Rule| rule.all_limits().any(|limit| limit.policy().has_permits());
         self.iter().filter(has_permits)
+    }
+
+    /// Why no request can be denied by any of the rules; `None` where one can.
+    ///
+    /// ```
+    /// use tollbar_rules::RuleFile;
+    /// # fn main() -> Result<(), tollbar_rules::FileError> {
+    /// let text = "rules: [{ name: a, limit: 5/h, mode: shadow }, { name: b, limit: 1/s, enabled: false }]";
+    /// let rules = RuleFile::parse("rules.yaml", text)?.rules;
+    /// assert_eq!(
+    ///     rules.idle_reason().as_deref(),
+    ///     Some("nothing is limited: of 2 rules, 1 is disabled and 1 is in shadow mode")
+    /// );
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn idle_reason(&self) -> Option<String> {
+        if self.iter().any(Rule::limits_something) {
+            return None;
+        }
+        if self.is_empty() {
+            return Some("nothing is limited: there are no rules".to_owned());
+        }
+        let is_shadow = |rule: &&Rule| rule.enabled && rule.mode == Mode::Shadow;
+        let disabled = self.iter().filter(|rule| !rule.enabled).count();
+        let shadow = self.iter().filter(is_shadow).count();
+        let without_limit = self.len() - disabled - shadow;
+        let counted = [
+            (disabled, "disabled"),
+            (shadow, "in shadow mode"),
+            (without_limit, "unlimited or free of cost"),
+        ];
+        let parts = counted.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| {
+            format!("{count} {} {what}", if count == 1 { "is" } else { "are" })
+        });
+        let parts: Vec<String> = parts.collect();
+        let rules =
+            if self.len() == 1 { "1 rule".to_owned() } else { format!("{} rules", self.len()) };
+        Some(format!("nothing is limited: of {rules}, {}", parts.join(" and ")))
+    }
+
+    /// The rules whose counters matter for an hour or longer: calendar windows, windows of an hour or more, and
+    /// buckets that take that long to fill. A store that forgets its counters at a restart gives such a limit away
+    /// once more. Rules that deny nothing are left out.
+    pub fn rules_with_long_windows(&self) -> impl Iterator<Item = &Rule> {
+        self.iter()
+            .filter(|rule| rule.enabled && rule.mode == Mode::Enforce)
+            .filter(|rule| rule.live_limits().any(|limit| limit::has_long_window(limit.policy())))
     }
 
     fn iter(&self) -> impl Iterator<Item = &Rule> {

@@ -21,16 +21,17 @@ use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
 use compiled::CompiledRule;
-use index::Index;
+use index::RuleIndex;
 use recipe::Recipes;
 
 use crate::matcher::{ItemId, Items, Matcher};
 use crate::rule::Tier;
+use crate::rule::condition::PathReading;
 use crate::snapshot::overrides::{ActiveOverrides, BoostedLimits, Overrides};
 use crate::snapshot::tally::Tally;
 use crate::{Conditions, Request, Rule, RuleSet};
 
-pub(crate) use compiled::{Flags, Plan, RuleCore};
+pub(crate) use compiled::{RuleCore, RuleFlags, RulePlan};
 pub(crate) use recipe::RecipeId;
 
 /// Lists longer than this are looked up and not gone through.
@@ -42,7 +43,7 @@ pub(crate) struct Snapshot {
     pub(crate) rules: RuleSet,
     /// Counts up with every change.
     pub(crate) version: u64,
-    index: Arc<Index>,
+    index: Arc<RuleIndex>,
     compiled: Vec<Arc<CompiledRule>>,
     /// Bans and boosts; almost always none.
     pub(crate) overrides: Option<Arc<Overrides>>,
@@ -63,16 +64,16 @@ impl Snapshot {
             None => vec![None; rules.len()],
         };
         let index = match before {
-            Some(before) if Index::serves(&before.rules, &rules, &places) => {
+            Some(before) if RuleIndex::serves(&before.rules, &rules, &places) => {
                 Arc::clone(&before.index)
             }
-            _ => Arc::new(Index::new(rules.rules())),
+            _ => Arc::new(RuleIndex::new(rules.rules())),
         };
         let overrides = match before {
             Some(before) if rules.shares_overrides_with(&before.rules) => before.overrides.clone(),
             _ => Overrides::new(rules.overrides_shared()),
         };
-        let has_boosts = overrides.as_ref().is_some_and(|it| it.has_boosts());
+        let has_boosts = overrides.as_ref().is_some_and(|overrides| overrides.has_boosts());
         let boosted = if has_boosts { rules.len() } else { 0 };
         Self {
             version,
@@ -94,7 +95,7 @@ impl Snapshot {
     }
 
     #[inline]
-    pub(crate) fn plan(&self, at: ItemId) -> &Plan {
+    pub(crate) fn plan(&self, at: ItemId) -> &RulePlan {
         &self.compiled[at as usize].plan
     }
 
@@ -127,11 +128,22 @@ impl Snapshot {
         self.index.matcher.matching(request, |at| &self.rule(at).conditions, found)
     }
 
-    /// The first exemption of a rule that covers the request.
-    pub(crate) fn exemption(
+    /// The rules that match in one reading of the path, the first to be looked at first.
+    pub(crate) fn matching_as<'f>(
+        &'f self,
+        request: &Request<'_>,
+        reading: PathReading,
+        found: &'f mut Items,
+    ) -> &'f [ItemId] {
+        self.index.matcher.matching_as(request, reading, |at| &self.rule(at).conditions, found)
+    }
+
+    /// The first exemption of a rule that covers the request in one reading of its path.
+    pub(crate) fn exemption_as(
         &self,
         at: ItemId,
         request: &Request<'_>,
+        reading: PathReading,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<usize> {
         if !self.core(at).flags.has_exemptions {
@@ -139,27 +151,29 @@ impl Snapshot {
         }
         let rule = self.rule(at);
         let all = 0..rule.exemptions.len();
-        let candidates = proposed(self.plan(at).exemptions.as_ref(), all, request, |at| {
-            &rule.exemptions[at].conditions
-        });
+        let index = self.plan(at).exemptions.as_ref();
+        let candidates =
+            proposed(index, all, request, reading, |at| &rule.exemptions[at].conditions);
         let now = now();
-        candidates.into_iter().find(|at| rule.exemptions[*at].covers(request, now))
+        candidates.into_iter().find(|at| rule.exemptions[*at].covers_as(request, reading, now))
     }
 
-    /// What a request costs under a rule.
+    /// What a request costs under a rule: the most that any reading of its path costs.
+    #[inline]
     pub(crate) fn cost(&self, at: ItemId, request: &Request<'_>) -> u64 {
         if !self.core(at).flags.has_costs {
             return request.cost().saturating_mul(self.core(at).cost);
         }
         let costs = &self.rule(at).costs;
-        match &self.plan(at).costs {
-            None => costs.of(request),
-            index => {
-                let all = 0..costs.by_condition.len();
-                let found = proposed(index.as_ref(), all, request, |at| &costs.by_condition[at].0);
-                costs.of_found(request, found.into_iter().map(|at| costs.by_condition[at].1))
-            }
-        }
+        let Some(index) = &self.plan(at).costs else {
+            return costs.of(request);
+        };
+        costs.in_dearest_reading(request, |reading| {
+            let all = 0..costs.by_condition.len();
+            let conditions = |at: usize| &costs.by_condition[at].0;
+            let found = proposed(Some(index), all, request, reading, conditions);
+            found.into_iter().map(|at| costs.by_condition[at].1).max()
+        })
     }
 }
 
@@ -196,7 +210,7 @@ impl Snapshot {
         now: Timestamp,
     ) -> (ActiveOverrides, u32) {
         let active = overrides.active_for_subject(self.rule(at), key, request, now);
-        (active, active.boost.map_or(0, |it| overrides.place_of(it, self.boosts(at))) as u32)
+        (active, active.boost.map_or(0, |boost| overrides.place_of(boost, self.boosts(at))) as u32)
     }
 
     /// The limits of a tier, multiplied by a boost if that is not 0; `None` is unlimited.
@@ -214,7 +228,7 @@ impl Snapshot {
         }
         match tier {
             Tier::Rule => Some(&self.core(at).limits),
-            Tier::At(tier) => self.plan(at).tiers[tier].as_ref().map(|it| &*it.whole),
+            Tier::At(tier) => self.plan(at).tiers[tier].as_ref().map(|policies| &*policies.whole),
         }
     }
 }
@@ -262,13 +276,13 @@ fn compile(
 ) -> Vec<Arc<CompiledRule>> {
     let node_count = rules.node_count();
     let shared = before.filter(|before| before.rules.node_count() == node_count);
-    let mut is_shared = vec![false; before.map_or(0, |it| it.rules.len())];
+    let mut is_shared = vec![false; before.map_or(0, |before| before.rules.len())];
     if shared.is_some() {
         places.iter().flatten().for_each(|at| is_shared[*at as usize] = true);
     }
     let known: HashMap<&str, (&Snapshot, ItemId)> = before
         .into_iter()
-        .flat_map(|before| before.rules.rules().iter().zip(0..).map(move |it| (before, it)))
+        .flat_map(|before| before.rules.rules().iter().zip(0..).map(move |entry| (before, entry)))
         .filter(|(_, (_, at))| !is_shared[*at as usize])
         .map(|(before, (rule, at))| (&**rule.identity(), (before, at)))
         .collect();
@@ -279,9 +293,9 @@ fn compile(
         }
         let known = known.get(&**rule.identity()).copied();
         let recipe = known.map(|(before, at)| &before.core(at).recipe);
-        let recipe = recipe.filter(|it| it.is_for(rule)).cloned().unwrap_or_else(|| {
-            let all = before.into_iter().flat_map(|it| &it.compiled);
-            let all = || Recipes::new(all.map(|it| &it.core.recipe));
+        let recipe = recipe.filter(|recipe| recipe.is_for(rule)).cloned().unwrap_or_else(|| {
+            let all = before.into_iter().flat_map(|before| &before.compiled);
+            let all = || Recipes::new(all.map(|compiled| &compiled.core.recipe));
             recipes.get_or_insert_with(all).get_or_insert(rule)
         });
         Arc::new(CompiledRule::new(rule, recipe, node_count, known))
@@ -294,12 +308,13 @@ fn proposed<'c>(
     index: Option<&Matcher>,
     all: Range<usize>,
     request: &Request<'_>,
+    reading: PathReading,
     conditions: impl Fn(usize) -> &'c Conditions,
 ) -> SmallVec<[usize; LISTED_MAX]> {
     let Some(index) = index else {
         return all.collect();
     };
     let mut found = Items::new();
-    let found = index.matching(request, |at| conditions(at as usize), &mut found);
+    let found = index.matching_as(request, reading, |at| conditions(at as usize), &mut found);
     found.iter().map(|at| *at as usize).collect()
 }

@@ -1,6 +1,7 @@
 //! A request's answer: whether it may pass, which rule says so, and what the others said.
 
 pub(crate) mod denial;
+pub(crate) mod standalone;
 pub(crate) mod summary;
 pub(crate) mod usage_record;
 
@@ -26,6 +27,7 @@ pub struct Verdict {
     pub(crate) binding: Option<usize>,
     pub(crate) decisions: Decisions,
     pub(crate) failure: Option<StoreError>,
+    pub(crate) permit_limits_skipped: u32,
 }
 
 /// Why a verdict is what it is.
@@ -159,6 +161,7 @@ impl Verdict {
             binding: None,
             decisions: SmallVec::new(),
             failure: None,
+            permit_limits_skipped: 0,
         }
     }
 
@@ -236,8 +239,8 @@ impl Verdict {
     /// How long an allowed request has to wait for its turn: the longest of all queues.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        let live = self.decisions.iter().filter(|it| it.enforcement == Enforcement::Live);
-        live.map(|it| it.decision.delay()).max().unwrap_or_default()
+        let live = self.decisions.iter().filter(|limit| limit.enforcement == Enforcement::Live);
+        live.map(|limit| limit.decision.delay()).max().unwrap_or_default()
     }
 
     /// Every decision: live ones, those of shadows, those of candidates.
@@ -247,8 +250,9 @@ impl Verdict {
 
     /// What would have denied, had it been live.
     pub fn would_deny(&self) -> impl Iterator<Item = RuleDecision<'_>> {
-        self.decisions()
-            .filter(|it| it.enforcement() != Enforcement::Live && !it.decision().is_allowed())
+        self.decisions().filter(|limit| {
+            limit.enforcement() != Enforcement::Live && !limit.decision().is_allowed()
+        })
     }
 
     /// Why the store could not answer, where the rules' failure policies did in its place.
@@ -257,7 +261,15 @@ impl Verdict {
         self.failure.as_ref()
     }
 
-    /// Which version of the rules this is by; counts up with every change.
+    /// How many limits on what is in flight would have applied, had the request not been
+    /// [without permits](crate::Request::without_permits).
+    #[must_use]
+    pub fn permit_limits_skipped(&self) -> u32 {
+        self.permit_limits_skipped
+    }
+
+    /// Which version of the rules this is by; counts up with every change, from 1. It is 0 for a verdict by
+    /// a [`StandaloneLimit`](crate::StandaloneLimit), which no rule has made.
     #[must_use]
     pub fn rules_version(&self) -> u64 {
         self.snapshot.version

@@ -4,6 +4,7 @@
 //! mean nothing where a link is put in the place of another, which is how Kubernetes changes files.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Weak};
@@ -98,7 +99,8 @@ impl RuleWatch {
     }
 
     /// Looks every so often, in a thread of its own, and calls `report` with what it finds: at once
-    /// what is there now, then every change. Holds no engine alive.
+    /// what is there now, then every change. Holds no engine alive. If `report` panics, the thread goes on, and the
+    /// next look reads the file again.
     pub fn spawn(
         mut self,
         engine: impl Into<Arc<AsyncEngine>>,
@@ -109,8 +111,15 @@ impl RuleWatch {
         let (stop, stopped) = mpsc::channel();
         let look = move || {
             while let Some(engine) = engine.upgrade() {
-                if let Some(news) = self.look(&engine) {
-                    report(news);
+                // A look that panics, or a report that does, is over. The next one is made all the same: without it
+                // no change of the file would ever be noticed again.
+                let looked = catch_unwind(AssertUnwindSafe(|| {
+                    if let Some(news) = self.look(&engine) {
+                        report(news);
+                    }
+                }));
+                if looked.is_err() {
+                    self.seen = None;
                 }
                 drop(engine);
                 // Waits for the end, and takes its absence for the next turn.
@@ -131,7 +140,10 @@ impl Drop for WatchGuard {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
         {
-            // Should it have panicked, it has said so already.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "a panic was printed when it happened"
+            )]
             let _ = thread.join();
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use tollbar::store::{Hold, Once, ReservationId};
+use tollbar::store::{Hold, Once, ReservationId, ReservationRef};
 use tollbar::{Charge, Policy, Timestamp};
 
 use crate::adversary::TraceState;
@@ -47,7 +47,7 @@ macro_rules! agreement {
 fn hold<S: Strategy>(cases: u32, values: &S, test: impl Fn(S::Value) -> Result<(), String>) {
     let mut runner = TestRunner::new(strategy::cases(cases));
     let result = runner.run(values, |value| test(value).map_err(TestCaseError::fail));
-    assert!(result.is_ok(), "{}", result.err().map_or_else(String::new, |it| it.to_string()));
+    assert!(result.is_ok(), "{}", result.err().map_or_else(String::new, |error| error.to_string()));
 }
 
 /// One policy, three keys.
@@ -104,13 +104,35 @@ pub fn agrees_on_batches_when_rules_change(factory: &Factory<'_>, cases: u32) {
 /// Reservations, settlements, requests that pay once, and resets.
 pub fn agrees_on_reservations(factory: &Factory<'_>, cases: u32) {
     let values = (strategy::policies(), strategy::start(), actions(false));
-    hold(cases, &values, |(policies, start, actions)| play(factory, start, &policies, &actions));
+    hold(cases, &values, |(policies, start, actions)| {
+        play(factory, start, &policies, &actions, RequestIds::OfAll)
+    });
 }
 
 /// Reservations while the clock goes back; without resets, after which it may not.
 pub fn agrees_on_reservations_when_the_clock_goes_back(factory: &Factory<'_>, cases: u32) {
     let values = (strategy::policies(), strategy::start(), actions(true));
-    hold(cases, &values, |(policies, start, actions)| play(factory, start, &policies, &actions));
+    hold(cases, &values, |(policies, start, actions)| {
+        play(factory, start, &policies, &actions, RequestIds::OfAll)
+    });
+}
+
+/// Reservations under windows and logs alone, for stores that give back what a denied request has charged for a
+/// moment: that leaves windows as they were, and buckets with less to give back.
+pub fn agrees_on_reservations_of_windows(factory: &Factory<'_>, cases: u32) {
+    let is_window = |policy: &Policy| {
+        let name = policy.algorithm().name();
+        policy.warm_up().is_none() && (name.contains("window") || name.contains("leased"))
+    };
+    let policies = strategy::policies().prop_map(move |mut policies| {
+        policies.retain(is_window);
+        policies
+    });
+    let policies = policies.prop_filter("no windows", |policies| !policies.is_empty());
+    let values = (policies, strategy::start(), actions(false));
+    hold(cases, &values, |(policies, start, actions)| {
+        play(factory, start, &policies, &actions, RequestIds::OfKeys)
+    });
 }
 
 fn batches() -> impl Strategy<Value = Vec<(Charge, Vec<Move>)>> {
@@ -132,8 +154,8 @@ fn one_version_each(mut batches: Vec<(Charge, Vec<Move>)>) -> Vec<(Charge, Vec<M
 /// One step of a trace of reservations.
 #[derive(Debug, Clone)]
 enum Action {
-    /// Reserves under these policies; the first move sets the time.
-    Reserve(Vec<Move>),
+    /// Reserves under these policies, perhaps by one of a few ids; the first move sets the time.
+    Reserve(Option<u8>, Vec<Move>),
     /// Settles the reservation of this number, once the clock has moved, at so many fourths of what
     /// it reserved.
     Settle(usize, Move, u64),
@@ -144,6 +166,22 @@ enum Action {
 }
 
 const TTL: Duration = Duration::from_secs(20);
+
+/// What clients call their requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestIds {
+    /// The same for all keys.
+    OfAll,
+    /// Others for other keys, as engines do it: a cluster remembers an id beside its keys.
+    OfKeys,
+}
+
+impl RequestIds {
+    fn id(self, kind: u8, number: u8, asked: &[OracleEntry<'_>]) -> Vec<u8> {
+        let keys = asked.iter().flat_map(|each| each.key).filter(|_| self == Self::OfKeys);
+        [kind, number].iter().chain(keys).copied().collect()
+    }
+}
 
 fn actions(jumps_back: bool) -> impl Strategy<Value = Vec<Action>> {
     let moves = move |len: std::ops::Range<usize>| {
@@ -156,7 +194,8 @@ fn actions(jumps_back: bool) -> impl Strategy<Value = Vec<Action>> {
     // A clock that goes back further than the store allows for after a reset is another matter.
     let reset_weight = u32::from(!jumps_back);
     let action = prop_oneof![
-        3 => moves(1..4).prop_map(Action::Reserve),
+        3 => (proptest::option::of(0_u8..3), moves(1..4))
+            .prop_map(|(id, moves)| Action::Reserve(id, moves)),
         3 => (0_usize..40, moves(1..2), 0_u64..8)
             .prop_map(|(number, moves, fourths)| Action::Settle(number, moves[0], fourths)),
         1 => (0_u8..3, moves(1..3)).prop_map(|(id, moves)| Action::Once(id, moves)),
@@ -170,6 +209,7 @@ fn play(
     start: Timestamp,
     policies: &[Policy],
     actions: &[Action],
+    request_ids: RequestIds,
 ) -> Result<(), String> {
     let mut duel = Duel::new(factory(start));
     let mut trace_state = TraceState::at(start);
@@ -188,27 +228,42 @@ fn play(
     for (number, action) in actions.iter().enumerate() {
         let id = ReservationId(number as u128);
         match action {
-            Action::Reserve(moves) => {
+            Action::Reserve(request, moves) => {
                 trace_state.now = trace_state.advanced(moves[0].advance, policy_of(&moves[0]));
-                let hold = Hold { id, ttl: TTL };
                 let asked = questions(&trace_state, moves);
-                let reserved = duel.check_marked(trace_state.now, &asked, None, Some(hold))?;
-                reservations.extend(reserved.map(|reserved| (id, reserved)));
+                let request_id = request.map(|number| request_ids.id(b'r', number, &asked));
+                // A request that is sent again has the same reservation.
+                let number =
+                    |id: &Vec<u8>| id.iter().fold(1, |sum, byte| sum << 8 | u128::from(*byte));
+                let id = request_id.as_ref().map_or(id, |id| ReservationId(number(id)));
+                let hold = Hold { id, ttl: TTL };
+                let once = request_id.as_ref().map(|request_id| Once { request_id, ttl: TTL });
+                let reserved = duel.check_marked(trace_state.now, &asked, once, Some(hold))?;
+                if reserved.is_some() {
+                    // A receipt from before, of the same name, is of charges that came back.
+                    reservations.retain(|(known, _, _)| *known != id);
+                }
+                // A cluster finds a reservation by the keys on its receipt.
+                let reserved = reserved
+                    .filter(|reserved| request_ids == RequestIds::OfAll || !reserved.is_empty());
+                reservations.extend(reserved.map(|reserved| (id, request_id, reserved)));
             }
             Action::Settle(number, each, fourths) => {
                 trace_state.now = trace_state.advanced(each.advance, policy_of(each));
                 if reservations.is_empty() {
                     continue;
                 }
-                let (id, reserved) = &reservations[number % reservations.len()];
+                let (id, request_id, reserved) = &reservations[number % reservations.len()];
+                let reservation = ReservationRef { id: *id, request_id: request_id.as_deref() };
                 // Some entries at one share, the others at another.
                 let spent = |at: usize, cost: u64| cost * ((fourths + at as u64) % 8) / 4;
-                duel.settle(trace_state.now, *id, reserved, spent)?;
+                duel.settle(trace_state.now, reservation, reserved, spent)?;
             }
             Action::Once(id, moves) => {
                 trace_state.now = trace_state.advanced(moves[0].advance, policy_of(&moves[0]));
                 let asked = questions(&trace_state, moves);
-                let once = Once { request_id: &[*id], ttl: TTL };
+                let request_id = request_ids.id(b'o', *id, &asked);
+                let once = Once { request_id: &request_id, ttl: TTL };
                 duel.check_marked(trace_state.now, &asked, Some(once), None)?;
             }
             Action::Reset(each) => {

@@ -1,6 +1,6 @@
 //! A store and the oracle, asked the same questions. They must agree to the last number.
 
-use tollbar::store::{Adjustment, Hold, Once, ReservationId, Spending};
+use tollbar::store::{Adjustment, Hold, Once, ReservationRef, Spending};
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 use crate::adversary::TraceState;
@@ -20,6 +20,14 @@ pub struct Duel {
 pub struct ReservedBatch<'q> {
     /// Each with the oracle's stamp and the store's.
     charges: Vec<(OracleEntry<'q>, (u64, u64))>,
+}
+
+impl ReservedBatch<'_> {
+    /// True where all of it were shadows that denied: there is nothing to settle.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.charges.is_empty()
+    }
 }
 
 impl Duel {
@@ -200,13 +208,14 @@ impl Duel {
     ///
     /// # Errors
     /// If the two sides give back or charge different amounts.
-    pub fn settle(
+    pub fn settle<'r>(
         &mut self,
         now: Timestamp,
-        id: ReservationId,
+        reservation: impl Into<ReservationRef<'r>>,
         reserved: &ReservedBatch<'_>,
         spent: impl Fn(usize, u64) -> u64,
     ) -> Result<bool, String> {
+        let reservation = reservation.into();
         let adjustments = |stamp_of: fn(&(u64, u64)) -> u64| {
             let mut adjustments = Vec::new();
             for (at, (asked, stamps)) in reserved.charges.iter().enumerate() {
@@ -221,9 +230,9 @@ impl Duel {
         let outcome = |settled: bool, all: &[Adjustment<'_>]| {
             (settled, all.iter().map(Adjustment::adjusted).collect::<Vec<_>>())
         };
-        let expected = outcome(self.oracle.settle(now, id, &mut expected), &expected);
-        let got = outcome(self.subject.settle(now, id, &mut got), &got);
-        self.story.push(format!("at {}: settle {id:?}: {got:?}", now.as_micros()));
+        let expected = outcome(self.oracle.settle(now, reservation, &mut expected), &expected);
+        let got = outcome(self.subject.settle(now, reservation, &mut got), &got);
+        self.story.push(format!("at {}: settle {reservation:?}: {got:?}", now.as_micros()));
         if expected == got {
             Ok(got.0)
         } else {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollbar::store::{Adjustment, ReservationId};
+use tollbar::store::{Adjustment, ReservationRef};
 use tollbar::{Batch, Feature, Policy, Reply, Store, StoreError, Timestamp};
 
 /// Decides nothing, and always says why.
@@ -66,9 +66,13 @@ impl Store for FailingStore {
 
     fn settle<'a, 'e: 'a>(
         &'a self,
-        _: ReservationId,
+        _: ReservationRef<'a>,
         _: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
+        self.fail()
+    }
+
+    fn forget_request<'a>(&'a self, _: &'a [u8], _: &'a [u8]) -> Reply<'a, ()> {
         self.fail()
     }
 

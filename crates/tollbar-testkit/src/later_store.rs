@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
-use tollbar::store::{Adjustment, ReservationId};
+use tollbar::store::{Adjustment, ReservationRef};
 use tollbar::{Batch, Decision, Feature, MemoryStore, Policy, Reply, Store, StoreError, Timestamp};
 
 /// What a request waits for before it arrives.
@@ -119,10 +119,14 @@ impl Store for LaterStore {
 
     fn settle<'a, 'e: 'a>(
         &'a self,
-        id: ReservationId,
+        reservation: ReservationRef<'a>,
         adjustments: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
-        self.reply(move |store| store.settle(id, adjustments))
+        self.reply(move |store| store.settle(reservation, adjustments))
+    }
+
+    fn forget_request<'a>(&'a self, request_id: &'a [u8], key: &'a [u8]) -> Reply<'a, ()> {
+        self.reply(move |store| store.forget_request(request_id, key))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

@@ -20,6 +20,8 @@
 //!
 //! Unpublished, and depends on `tollbar` alone: no store's crate is needed to judge a store.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 pub mod admissions;
 pub mod adversary;
 pub mod agreement;

@@ -176,7 +176,9 @@ impl Oracle {
 
     /// Forgets one counter; but not that it did, so that no stamp from before names a charge since.
     pub fn reset(&mut self, key: &[u8], policy: &Policy) {
-        if let Some(log) = self.logs.get_mut(&(key.to_vec(), PolicyModel::of(policy).identity)) {
+        if let Some(log) =
+            self.logs.get_mut(&(key.to_vec(), PolicyModel::from_policy(policy).identity))
+        {
             *log = Log { resets: log.resets + 1, ..Log::default() };
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use tollbar::store::{Adjustment, ReservationId};
+use tollbar::store::{Adjustment, ReservationRef};
 use tollbar::{
     Batch, Charge, Clock, Decision, Feature, ManualClock, Policy, Reply, Store, StoreError,
     Timestamp,
@@ -102,10 +102,15 @@ impl Store for OracleStore {
 
     fn settle<'a, 'e: 'a>(
         &'a self,
-        id: ReservationId,
+        reservation: ReservationRef<'a>,
         adjustments: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
-        Reply::Ready(Ok(self.oracle().settle(self.clock.now(), id, adjustments)))
+        Reply::Ready(Ok(self.oracle().settle(self.clock.now(), reservation, adjustments)))
+    }
+
+    fn forget_request<'a>(&'a self, request_id: &'a [u8], _: &'a [u8]) -> Reply<'a, ()> {
+        self.oracle().forget_request(request_id);
+        Reply::Ready(Ok(()))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

@@ -122,14 +122,14 @@ pub fn warm_policy_and_plain() -> impl Strategy<Value = (Policy, Policy)> {
             |(kind, rate, burst)| build(kind, rate, burst, 1).ok()
         ),
     ];
-    (plain, climb()).prop_filter_map("the crate refuses it", |(plain, climb)| {
-        Some((climb.of(plain.clone())?, plain))
+    (plain, warm_up()).prop_filter_map("the crate refuses it", |(plain, warm_up)| {
+        Some((warm_up.apply_to(plain.clone())?, plain))
     })
 }
 
 /// A warm-up, before it is known of what.
 #[derive(Debug, Clone, Copy)]
-struct Climb {
+struct RelativeWarmUp {
     /// In 16ths of the limit.
     start: u64,
     /// In microseconds, and in 16ths of a window.
@@ -137,9 +137,9 @@ struct Climb {
     steps: u32,
 }
 
-impl Climb {
+impl RelativeWarmUp {
     /// `None` where the policy cannot warm up: of a limit of 1 there is no lower one.
-    fn of(self, policy: Policy) -> Option<Policy> {
+    fn apply_to(self, policy: Policy) -> Option<Policy> {
         let limit = policy.limit();
         let start = (limit / 16 * self.start + limit % 16 * self.start / 16).clamp(1, limit);
         let over = Duration::from_micros(self.over.0) + policy.window() / 16 * self.over.1 as u32;
@@ -147,7 +147,7 @@ impl Climb {
     }
 }
 
-fn climb() -> impl Strategy<Value = Climb> {
+fn warm_up() -> impl Strategy<Value = RelativeWarmUp> {
     let start = prop_oneof![2 => 0_u64..16, 1 => Just(0)];
     let over = prop_oneof![
         1 => (1_u64..40, Just(0)),
@@ -155,7 +155,7 @@ fn climb() -> impl Strategy<Value = Climb> {
         1 => (1_u64..100_000_000, 0_u64..3),
     ];
     let steps = prop_oneof![2 => 1_u32..5, 1 => 1_u32..=16];
-    (start, over, steps).prop_map(|(start, over, steps)| Climb { start, over, steps })
+    (start, over, steps).prop_map(|(start, over, steps)| RelativeWarmUp { start, over, steps })
 }
 
 /// Any policy of one algorithm.
@@ -228,7 +228,7 @@ fn leased(limit: u64, ttl: Duration) -> Policy {
 pub fn policies() -> impl Strategy<Value = Vec<Policy>> {
     vec(policy(), 1..4).prop_map(|mut policies| {
         let mut taken = HashSet::new();
-        policies.retain(|policy| taken.insert(PolicyModel::of(policy).identity));
+        policies.retain(|policy| taken.insert(PolicyModel::from_policy(policy).identity));
         policies
     })
 }
@@ -275,7 +275,8 @@ fn strict(rate: Rate, parts: u32) -> Result<Policy, PolicyError> {
 
 /// Every third queue has a longest wait, of so many of a few intervals.
 fn queue(rate: Rate, burst: Option<u64>, parts: u32) -> Result<Policy, PolicyError> {
-    let places = burst.unwrap_or_else(|| Policy::token_bucket(rate).map_or(1, |it| it.capacity()));
+    let places =
+        burst.unwrap_or_else(|| Policy::token_bucket(rate).map_or(1, |policy| policy.capacity()));
     let policy = Policy::leaky_queue(rate, places - 1)?;
     let interval_us = policy.window().as_micros() as u64 / policy.limit();
     match parts % 3 {
@@ -312,19 +313,19 @@ pub fn versions() -> impl Strategy<Value = Vec<Policy>> {
     );
     let of_rates = prop_oneof![2 => bucket, 3 => window];
     let of_rates = of_rates.prop_flat_map(|(kind, (window_us, limit_max))| {
-        let climb = prop_oneof![2 => Just(None), 1 => climb().prop_map(Some)];
-        let version = (1..=limit_max, burst(), climb);
+        let warm_up = prop_oneof![2 => Just(None), 1 => warm_up().prop_map(Some)];
+        let version = (1..=limit_max, burst(), warm_up);
         (vec(version, 2..5), 1_u32..13).prop_map(move |(numbers, parts)| {
             // A strict window is cut into parts of whole microseconds.
             let window_us = match kind {
                 Kind::SlidingWindowStrict => window_us.next_multiple_of(parts.into()),
                 _ => window_us,
             };
-            let version = |(limit, burst, climb): (u64, Option<u64>, Option<Climb>)| {
+            let version = |(limit, burst, warm_up): (u64, Option<u64>, Option<RelativeWarmUp>)| {
                 let burst = burst.filter(|_| kind.is_bucket());
                 let spec = PolicySpec { burst, ..PolicySpec::new(kind, limit, window_us) };
                 let plain = accepted(&spec.with_parts(parts));
-                climb.and_then(|climb| climb.of(plain.clone())).unwrap_or(plain)
+                warm_up.and_then(|warm_up| warm_up.apply_to(plain.clone())).unwrap_or(plain)
             };
             numbers.into_iter().map(version).collect()
         })

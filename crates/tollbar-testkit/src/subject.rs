@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tollbar::store::{Adjustment, Hold, Once, ReservationId};
+use tollbar::store::{Adjustment, Hold, Once, ReservationRef};
 use tollbar::{Batch, Charge, Decision, Entry, Policy, Store, StoreError, Timestamp};
 
 use crate::answer::Answer;
@@ -175,14 +175,14 @@ impl dyn Subject + '_ {
     ///
     /// # Panics
     /// If the store fails.
-    pub fn settle(
+    pub fn settle<'r>(
         &self,
         now: Timestamp,
-        id: ReservationId,
+        reservation: impl Into<ReservationRef<'r>>,
         adjustments: &mut [Adjustment<'_>],
     ) -> bool {
         self.set_now(now);
-        self.answered(self.store().settle(id, adjustments).wait())
+        self.answered(self.store().settle(reservation.into(), adjustments).wait())
     }
 
     /// Forgets one counter.

@@ -90,7 +90,7 @@ impl Step {
         let entries = self.entries.iter().zip(charged);
         let is_allowed = |charged: &ChargedAnswer| charged.answer.outcome == Outcome::Allow;
         let mut enforced = entries.clone().filter(|(entry, _)| entry.role == Role::Enforce);
-        if self.charge == Charge::Independent || !enforced.all(|(_, it)| is_allowed(it)) {
+        if self.charge == Charge::Independent || !enforced.all(|(_, charged)| is_allowed(charged)) {
             return Vec::new();
         }
         entries

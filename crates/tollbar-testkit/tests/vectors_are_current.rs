@@ -46,11 +46,13 @@ fn the_suite_runs_every_vector_file_the_generator_writes() {
 
 #[test]
 fn no_number_but_the_largest_cost_is_beyond_a_double() {
-    let texts = generator::all().into_iter().map(|(name, it)| (name, vector::render(&it)));
+    let texts =
+        generator::all().into_iter().map(|(name, vectors)| (name, vector::render(&vectors)));
     let settled = (settlements::FILE, settlements::render(&settlements::generate()));
     for (name, text) in texts.chain([settled]) {
         let digits = text.split(|c: char| !c.is_ascii_digit());
-        let beyond = digits.filter(|number| number.parse::<u64>().is_ok_and(|it| it >= 1 << 53));
+        let beyond =
+            digits.filter(|number| number.parse::<u64>().is_ok_and(|value| value >= 1 << 53));
         for number in beyond {
             assert_eq!(number, "18446744073709551615", "in {name}");
         }

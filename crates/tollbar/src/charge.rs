@@ -10,8 +10,8 @@
 //! | make the batch | [`Marks::batch`] |
 //! | check that there can be a receipt | [`Draft::new`](crate::receipt::Draft::new) |
 //! | write down what was paid | [`Draft::sign`](crate::receipt::Draft::sign), [`Content::of_paid`](crate::receipt::Content::of_paid) |
-//! | write down what is held | [`HeldPermits::of`], [`Content::of_leases`](crate::receipt::Content::of_leases) |
-//! | settle it | [`settle`], or [`Content::adjustments`](crate::receipt::Content::adjustments) and [`Settlement::of`] |
+//! | write down what is held | [`HeldPermits::from_entry`], [`Content::of_leases`](crate::receipt::Content::of_leases) |
+//! | settle it | [`settle`], or [`Content::adjustments`](crate::receipt::Content::adjustments) and [`Settlement::from_adjustments`] |
 //! | return it, prolong it | [`HeldPermits::release`], [`release_all`], [`HeldPermits::renew`], [`renew_all`] |
 
 mod marks;

@@ -3,6 +3,7 @@
 //! A store asks a [`Clock`] once per call. [`SystemClock`] is the default; tests move a
 //! [`ManualClock`] and never sleep.
 
+mod slew;
 mod system;
 
 use std::fmt;
@@ -55,7 +56,7 @@ impl ManualClock {
     pub fn advance(&self, step: Duration) {
         let advanced =
             |now_us| Some(Timestamp::from_micros(now_us).after(step).clamp_to_clock().as_micros());
-        // The closure never returns `None`, so this cannot fail.
+        #[expect(clippy::let_underscore_must_use, reason = "the closure never returns `None`")]
         let _ = self.now_us.fetch_update(Ordering::AcqRel, Ordering::Acquire, advanced);
     }
 

@@ -78,8 +78,9 @@
 //! has done.
 //!
 //! When others change a counter between a load and a swap, both are repeated, up to
-//! [`attempts_max`](CounterStore::attempts_max) times; then the answer is
-//! [`StoreError::Overloaded`].
+//! [`attempts_max`](CounterStore::attempts_max) times. Then a check is denied without a charge
+//! ([`Outcome::Busy`]): a counter that is asked for too much is no outage, whose policy may let everything
+//! pass. A refund or a settlement ends in [`StoreError::Overloaded`].
 
 mod backend;
 mod backend_keys;
@@ -94,8 +95,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::algorithm::word::NUMBER_MAX;
-use crate::store::{Adjustment, Batch, Charge, Entry, Feature, Reply, ReservationId, StoreError};
-use crate::{Clock, Policy, Store, SystemClock, Timestamp};
+use crate::store::{Adjustment, Batch, Charge, Entry, Feature, Reply, ReservationRef, StoreError};
+use crate::{Clock, Decision, Outcome, Policy, Store, SystemClock, Timestamp};
 
 pub use backend::{BackendLimits, CounterBackend, CounterKey, Loaded, Swap, Value};
 
@@ -226,17 +227,38 @@ impl<B: CounterBackend> CounterStore<B> {
         let mut step = BatchStep::new(&self.backend_keys, entries, once, hold);
         let keys = step.keys();
         self.fits(keys.len(), step.entries.len())?;
-        self.run(&keys, |values, now| Ok((step.all_or_none(values, now)?, ()))).await
+        let decided = self.run(&keys, |values, now| Ok((step.all_or_none(values, now)?, ()))).await;
+        self.deny_if_contended(decided, step.entries)
     }
 
     async fn decide_independent(&self, entries: &mut [Entry<'_>]) -> Result<(), StoreError> {
         for entries in entries.chunks_mut(self.backend.limits().keys_per_swap_max) {
             let mut step = BatchStep::new(&self.backend_keys, entries, None, None);
             let keys = step.keys();
-            let decided = self.run(&keys, |values, now| Ok((step.independent(values, now)?, ())));
-            decided.await?;
+            let decided =
+                self.run(&keys, |values, now| Ok((step.independent(values, now)?, ()))).await;
+            self.deny_if_contended(decided, step.entries)?;
         }
         Ok(())
+    }
+
+    /// Denies entries whose counters others have changed too often, in place of what a lost swap would have said.
+    fn deny_if_contended(
+        &self,
+        decided: Result<(), StoreError>,
+        entries: &mut [Entry<'_>],
+    ) -> Result<(), StoreError> {
+        match decided {
+            Err(StoreError::Overloaded { source }) if source.is::<ContentionError>() => {
+                let now = self.clock().unwrap_or(&self.stopwatch).now();
+                for entry in entries {
+                    let limit = entry.policy.limit();
+                    entry.decision = Some(Decision::new(Outcome::Busy, limit, 0, now));
+                }
+                Ok(())
+            }
+            decided => decided,
+        }
     }
 
     /// An error if the backend cannot swap so many keys at once.
@@ -314,10 +336,14 @@ impl<B: CounterBackend> Store for CounterStore<B> {
 
     fn settle<'a, 'e: 'a>(
         &'a self,
-        id: ReservationId,
+        reservation: ReservationRef<'a>,
         adjustments: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
-        Reply::Pending(Box::pin(self.settle_all(id, adjustments)))
+        Reply::Pending(Box::pin(self.settle_all(reservation, adjustments)))
+    }
+
+    fn forget_request<'a>(&'a self, request_id: &'a [u8], _: &'a [u8]) -> Reply<'a, ()> {
+        Reply::Pending(Box::pin(self.forget_mark(request_id)))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

@@ -77,6 +77,11 @@
 //! | `limiter` | the limiters, their policies by key, permits, leases, outages and waiting |
 //! | `fnv` | a hash for what must be the same everywhere and holds no secret |
 
+#![cfg_attr(
+    test,
+    allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")
+)]
+
 pub mod algorithm;
 pub mod charge;
 mod clock;

@@ -63,7 +63,7 @@ use wide_table::{CLASS_COUNT, WideTable};
 
 use crate::algorithm::leased::{LEASE_LIMIT_MAX, LeaseRecord};
 use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
-use crate::store::{Adjustment, Batch, Charge, Feature, Reply, ReservationId, Store, StoreError};
+use crate::store::{Adjustment, Batch, Charge, Feature, Reply, ReservationRef, Store, StoreError};
 use crate::{Clock, Decision, Policy, SystemClock, Timestamp};
 
 pub(crate) use leases::lease_name;
@@ -199,7 +199,7 @@ impl MemoryStoreBuilder {
     /// How many keys can be counted at the same time without one being forgotten early, as a
     /// rule. Each costs 32 bytes. At least 1; a million by default. The keys of one batch need room
     /// at the same time: in a store for fewer than 64 keys, a batch of 32 may be refused as
-    /// [overloaded](crate::StoreError::Overloaded).
+    /// [unsupported](crate::StoreError::Unsupported). That is no outage, so no outage policy lets it pass.
     #[must_use]
     pub fn max_keys(self, keys_max: usize) -> Self {
         Self { keys_max: keys_max.max(1), ..self }
@@ -347,10 +347,15 @@ impl Store for MemoryStore {
 
     fn settle<'a, 'e: 'a>(
         &'a self,
-        id: ReservationId,
+        reservation: ReservationRef<'a>,
         adjustments: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
-        Reply::Ready(Ok(self.settle_now(id, adjustments)))
+        Reply::Ready(Ok(self.settle_now(reservation, adjustments)))
+    }
+
+    fn forget_request<'a>(&'a self, request_id: &'a [u8], _: &'a [u8]) -> Reply<'a, ()> {
+        self.forget_request_now(request_id);
+        Reply::Ready(Ok(()))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

@@ -76,13 +76,13 @@ impl Policy {
     /// A bucket of tokens that fills at `rate` and holds, by default, one window's worth.
     pub fn token_bucket(rate: impl IntoRate) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
-        Ok(Self::of_rate(Kind::Bucket(token_bucket(rate, None)?), rate))
+        Ok(Self::from_rate(Kind::Bucket(token_bucket(rate, None)?), rate))
     }
 
     /// A bucket that leaks at `rate` and denies what would overflow it.
     pub fn leaky_bucket(rate: impl IntoRate) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
-        Ok(Self::of_rate(Kind::Bucket(leaky_bucket(rate, None)?), rate))
+        Ok(Self::from_rate(Kind::Bucket(leaky_bucket(rate, None)?), rate))
     }
 
     /// A queue that requests leave one at a time at `rate`, and in which up to `length` wait.
@@ -107,13 +107,13 @@ impl Policy {
     /// `Limiter::wait` for it.
     pub fn leaky_queue(rate: impl IntoRate, length: u64) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
-        Ok(Self::of_rate(Kind::LeakyQueue(LeakyQueue::new(rate, length)?), rate))
+        Ok(Self::from_rate(Kind::LeakyQueue(LeakyQueue::new(rate, length)?), rate))
     }
 
     /// So many in each window of the clock; up to twice as many across a boundary.
     pub fn fixed_window(rate: impl IntoRate) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
-        Ok(Self::of_rate(Kind::FixedWindow(FixedWindow::new(rate)?), rate))
+        Ok(Self::from_rate(Kind::FixedWindow(FixedWindow::new(rate)?), rate))
     }
 
     /// So many in each day, week or month of the calendar in UTC; up to twice as many across a
@@ -131,13 +131,13 @@ impl Policy {
     /// The [window](Self::window) of a month is reported as 30 days; what is counted is the month.
     pub fn calendar_window(limit: u64, period: Period) -> Result<Self, PolicyError> {
         let rate = valid(Rate::new(limit, Duration::from_micros(period.nominal_us())))?;
-        Ok(Self::of_rate(Kind::CalendarWindow(CalendarWindow::new(limit, period)), rate))
+        Ok(Self::from_rate(Kind::CalendarWindow(CalendarWindow::new(limit, period)), rate))
     }
 
     /// This window's count plus a share of the last one's stays within the limit.
     pub fn sliding_window(rate: impl IntoRate) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
-        Ok(Self::of_rate(Kind::SlidingWindow(SlidingWindow::new(rate)?), rate))
+        Ok(Self::from_rate(Kind::SlidingWindow(SlidingWindow::new(rate)?), rate))
     }
 
     /// Never more than the limit in any window, counted in `subwindows` parts (1 to 62).
@@ -163,7 +163,7 @@ impl Policy {
         subwindows: u32,
     ) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
-        Ok(Self::of_rate(Kind::SlidingStrict(SlidingStrict::new(rate, subwindows)?), rate))
+        Ok(Self::from_rate(Kind::SlidingStrict(SlidingStrict::new(rate, subwindows)?), rate))
     }
 
     /// Never more than the limit in any window, and all of it for a client that always asks: the
@@ -184,13 +184,13 @@ impl Policy {
     /// [`MemoryStoreBuilder::max_log_stamps`](crate::MemoryStoreBuilder::max_log_stamps).
     pub fn sliding_window_log(rate: impl IntoRate) -> Result<Self, PolicyError> {
         let rate = valid(rate)?;
-        Ok(Self::of_rate(Kind::SlidingLog(SlidingLog::new(rate)?), rate))
+        Ok(Self::from_rate(Kind::SlidingLog(SlidingLog::new(rate)?), rate))
     }
 
     /// At most `limit` permits in flight at any instant: the policy of a
     /// [`Concurrency`](crate::Concurrency). There is no window: [`window`](Self::window) is zero.
     pub(crate) fn concurrency(limit: u64) -> Result<Self, PolicyError> {
-        Ok(Self::of(Kind::Concurrency(ConcurrencyLimit::new(limit)?), None))
+        Ok(Self::from_kind(Kind::Concurrency(ConcurrencyLimit::new(limit)?), None))
     }
 
     /// Gives permits a lease: see [`Concurrency::with_lease`](crate::Concurrency::with_lease).
@@ -212,14 +212,14 @@ impl Policy {
         if !(1..=STATE_WORDS_MAX).contains(&words) {
             return Err(PolicyError::StateWords { words });
         }
-        Ok(Self::of(Kind::Custom(algorithm), None))
+        Ok(Self::from_kind(Kind::Custom(algorithm), None))
     }
 
-    fn of_rate(kind: Kind, rate: Rate) -> Self {
-        Self::of(kind, Some(rate))
+    fn from_rate(kind: Kind, rate: Rate) -> Self {
+        Self::from_kind(kind, Some(rate))
     }
 
-    fn of(kind: Kind, rate: Option<Rate>) -> Self {
+    fn from_kind(kind: Kind, rate: Option<Rate>) -> Self {
         let salt = salt(kind.as_dyn(), None);
         Self { kind, salt, rate, name: None }
     }

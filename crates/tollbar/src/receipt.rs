@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::Policy;
 use crate::policy::code::{read_bytes, read_number, write_bytes, write_number};
-use crate::store::{Entry, ReservationId};
+use crate::store::{Entry, ReservationId, ReservationRef};
 
 /// A reservation that can be settled once. As text: letters, digits, `-` and `_`.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct ReceiptKey([u8; 32]);
 pub struct Content {
     /// What the store calls the reservation.
     pub id: ReservationId,
+    /// The id that the store remembers the request by. It is forgotten when something comes back.
+    pub request_id: Option<Box<[u8]>>,
     /// What was charged, in the order of the entries.
     pub charges: Vec<Charge>,
 }
@@ -87,7 +89,10 @@ pub enum ReceiptError {
 /// The longest receipt, in bytes; its text is a third longer.
 pub const RECEIPT_BYTES_MAX: usize = 48 * 1024;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+
+/// The version before, without the request id. Its receipts may still be open.
+const VERSION_WITHOUT_REQUEST_ID: u8 = 2;
 
 /// What is hashed begins with what it is, so that no request id and no purpose passes for a receipt.
 const REQUEST: u8 = 0;
@@ -96,9 +101,8 @@ const PURPOSE: u8 = u8::MAX;
 /// Of the MAC, as much as goes into a receipt: forging one takes 2^128 attempts.
 const MAC_BYTES: usize = 16;
 
-/// The longest number, such as a stamp; and all that comes once.
+/// The longest number, such as a stamp.
 const NUMBER_BYTES_MAX: usize = 10;
-const ONCE_BYTES_MAX: usize = 1 + 16 + NUMBER_BYTES_MAX + MAC_BYTES;
 
 impl ReceiptKey {
     /// 32 secret bytes, such as the output of `openssl rand 32`.
@@ -158,7 +162,8 @@ impl fmt::Debug for ReceiptKey {
 /// A receipt in the making: all but the stamps is known, and checked, before anything is charged.
 #[derive(Debug)]
 pub struct Draft {
-    id: ReservationId,
+    /// All that comes before the charges but their number.
+    head: Vec<u8>,
     /// Each entry's key, policy, cost and factor.
     entries: Vec<Vec<u8>>,
 }
@@ -166,7 +171,7 @@ pub struct Draft {
 impl Draft {
     /// Of the entries that are to be charged, each with what the request's own cost was multiplied by.
     pub fn new<'a, 'e: 'a>(
-        id: ReservationId,
+        reservation: ReservationRef<'_>,
         entries: impl IntoIterator<Item = (&'a Entry<'e>, u64)>,
     ) -> Result<Self, ReceiptError> {
         let write = |(entry, factor): (&Entry<'_>, u64)| {
@@ -176,10 +181,11 @@ impl Draft {
         };
         let entries = entries.into_iter().map(write).collect::<Result<Vec<_>, ReceiptError>>()?;
         let len: usize = entries.iter().map(|entry| entry.len() + NUMBER_BYTES_MAX).sum();
-        if len + ONCE_BYTES_MAX > RECEIPT_BYTES_MAX {
+        let head = write_head(reservation);
+        if len + head.len() + NUMBER_BYTES_MAX + MAC_BYTES > RECEIPT_BYTES_MAX {
             return Err(ReceiptError::TooLong);
         }
-        Ok(Self { id, entries })
+        Ok(Self { head, entries })
     }
 
     /// The receipt, once the store has charged `entries`, which are those of the draft. A shadow that
@@ -187,7 +193,8 @@ impl Draft {
     #[must_use]
     pub fn sign(self, entries: &[Entry<'_>], key: &ReceiptKey) -> Receipt {
         let charged = self.entries.iter().zip(entries).filter(|(_, entry)| entry.is_paid());
-        let mut bytes = write_head(self.id, charged.clone().count());
+        let mut bytes = self.head;
+        write_number(&mut bytes, charged.clone().count() as u64);
         for (draft, entry) in charged {
             bytes.extend_from_slice(draft);
             write_number(&mut bytes, entry.stamp);
@@ -196,10 +203,13 @@ impl Draft {
     }
 }
 
-fn write_head(id: ReservationId, charge_count: usize) -> Vec<u8> {
+fn write_head(reservation: ReservationRef<'_>) -> Vec<u8> {
     let mut bytes = vec![VERSION];
-    bytes.extend_from_slice(&id.0.to_le_bytes());
-    write_number(&mut bytes, charge_count as u64);
+    bytes.extend_from_slice(&reservation.id.0.to_le_bytes());
+    write_number(&mut bytes, u64::from(reservation.request_id.is_some()));
+    if let Some(request_id) = reservation.request_id {
+        write_bytes(&mut bytes, request_id);
+    }
     bytes
 }
 
@@ -241,7 +251,8 @@ impl Receipt {
 impl Content {
     /// Writes it down under `key`.
     pub fn sign(&self, key: &ReceiptKey) -> Result<Receipt, ReceiptError> {
-        let mut bytes = write_head(self.id, self.charges.len());
+        let mut bytes = write_head(self.reservation());
+        write_number(&mut bytes, self.charges.len() as u64);
         for Charge { key, policy, reserved, factor, stamp } in &self.charges {
             write_charge(&mut bytes, key, policy, *reserved, *factor)?;
             write_number(&mut bytes, *stamp);
@@ -252,13 +263,26 @@ impl Content {
         Ok(Receipt::signed(bytes, key))
     }
 
+    /// What the store settles it by.
+    #[must_use]
+    pub fn reservation(&self) -> ReservationRef<'_> {
+        ReservationRef { id: self.id, request_id: self.request_id.as_deref() }
+    }
+
     fn read(body: &[u8]) -> Option<Self> {
-        let (&[VERSION], mut rest) = body.split_first_chunk()? else {
-            return None;
-        };
+        let (&[version], mut rest) = body.split_first_chunk()?;
         let id;
         (id, rest) = rest.split_first_chunk()?;
         let rest = &mut rest;
+        let request_id = match version {
+            VERSION_WITHOUT_REQUEST_ID => None,
+            VERSION => match read_number(rest)? {
+                0 => None,
+                1 => Some(read_bytes(rest)?.into()),
+                _ => return None,
+            },
+            _ => return None,
+        };
         let mut charges = Vec::new();
         for _ in 0..read_number(rest)? {
             charges.push(Charge {
@@ -269,7 +293,8 @@ impl Content {
                 stamp: read_number(rest)?,
             });
         }
-        rest.is_empty().then(|| Self { id: ReservationId(u128::from_le_bytes(*id)), charges })
+        let id = ReservationId(u128::from_le_bytes(*id));
+        rest.is_empty().then_some(Self { id, request_id, charges })
     }
 }
 
@@ -312,7 +337,8 @@ mod tests {
             Some(crate::Decision::new(crate::Outcome::Allow, 100, 70, crate::Timestamp::ZERO));
         let key = ReceiptKey::new([7; 32]);
         let entries = [entry];
-        let draft = Draft::new(ReservationId(5), entries.iter().map(|entry| (entry, 3))).unwrap();
+        let reservation = ReservationRef { id: ReservationId(5), request_id: Some(b"r1") };
+        let draft = Draft::new(reservation, entries.iter().map(|entry| (entry, 3))).unwrap();
         let mut bytes = draft.sign(&entries, &key).bytes.into_vec();
         bytes.truncate(bytes.len() - MAC_BYTES);
         bytes
@@ -322,17 +348,32 @@ mod tests {
     fn a_receipt_reads_as_it_was_written() {
         let content = Content::read(&body()).unwrap();
         assert_eq!((content.id, content.charges.len()), (ReservationId(5), 1));
+        assert_eq!(content.request_id.as_deref(), Some(&b"r1"[..]));
         let charge = &content.charges[0];
         assert_eq!((&*charge.key, charge.reserved, charge.factor), (&b"user:42"[..], 30, 3));
         assert_eq!(charge.stamp, 1_700_000_000_000_000);
         assert_eq!((charge.policy.limit(), charge.policy.name()), (100, Some("tokens")));
     }
 
+    /// Receipts outlive an upgrade: they are in the hands of clients.
+    #[test]
+    fn a_receipt_of_the_version_before_is_read() {
+        let mut bytes = body();
+        bytes[0] = VERSION_WITHOUT_REQUEST_ID;
+        // The flag, the length and the text of the request id.
+        bytes.drain(17..21);
+        let content = Content::read(&bytes).unwrap();
+        assert_eq!((content.id, content.charges.len()), (ReservationId(5), 1));
+        assert_eq!(content.request_id, None);
+        bytes[0] = VERSION + 1;
+        assert!(Content::read(&bytes).is_none());
+    }
+
     #[test]
     fn a_receipt_is_accepted_for_its_purpose_only() {
         let key = ReceiptKey::new([7; 32]);
         let no_entries: [Entry<'_>; 0] = [];
-        let draft = || Draft::new(ReservationId(5), []).unwrap();
+        let draft = || Draft::new(ReservationId(5).into(), []).unwrap();
         let lease = draft().sign(&no_entries, &key.for_purpose("lease"));
         assert!(lease.content(&key.for_purpose("lease")).is_ok());
         assert_eq!(lease.content(&key).unwrap_err(), ReceiptError::NotOurs);

@@ -24,7 +24,9 @@ pub use batch::{Batch, Charge, Consistency, Entry, Role};
 pub use feature::Feature;
 pub(crate) use reply::answer_now;
 pub use reply::{Reply, block_on};
-pub use settlement::{Adjustment, Due, Hold, Once, ReservationId, ReservationIds, Spending};
+pub use settlement::{
+    Adjustment, Due, Hold, Once, ReservationId, ReservationIds, ReservationRef, Spending,
+};
 
 /// A place where counters live.
 ///
@@ -95,13 +97,23 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// Settles a reservation: gives back what it did not need, and charges what it needed more.
     ///
     /// Answers false, having done nothing, where there is no such reservation: it was settled
-    /// before, its time is up, or the store has forgotten it.
+    /// before, its time is up, or the store has forgotten it. Where something
+    /// [comes back](Adjustment::gives_back), the request id of the reservation is forgotten as well.
     fn settle<'a, 'e: 'a>(
         &'a self,
-        _id: ReservationId,
+        _reservation: ReservationRef<'a>,
         _adjustments: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
         unsupported(Feature::Reservations)
+    }
+
+    /// Forgets that a request was charged under `request_id`, so that it pays when it is sent again. `key`
+    /// is one of the keys it was charged to, for stores that keep the id beside them.
+    ///
+    /// Whoever gives back what such a request holds calls this first: otherwise a request that is sent
+    /// again in between would pass and hold nothing.
+    fn forget_request<'a>(&'a self, _request_id: &'a [u8], _key: &'a [u8]) -> Reply<'a, ()> {
+        unsupported(Feature::RequestIds)
     }
 
     /// Makes the counter of `key` under `policy` fresh.

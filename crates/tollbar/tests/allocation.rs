@@ -1,5 +1,7 @@
 //! No check allocates: not a hit, not a miss, not a denial, not a batch.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

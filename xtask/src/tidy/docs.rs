@@ -13,7 +13,7 @@ const CHANGELOG_HEADING: &str = "## Unreleased";
 pub(crate) fn decisions(tree: &Tree) -> Vec<Finding> {
     let mut files: Vec<&File> = tree
         .files()
-        .filter(|it| it.path.starts_with(DECISIONS) && it.name() != "README.md")
+        .filter(|file| file.path.starts_with(DECISIONS) && file.name() != "README.md")
         .collect();
     files.sort_by_key(|file| &file.path);
 
@@ -41,7 +41,7 @@ pub(crate) fn decisions(tree: &Tree) -> Vec<Finding> {
 /// `0007-one-line.md` is number 7.
 fn decision_number(name: &str) -> Option<u32> {
     let (number, title) = name.strip_suffix(".md")?.split_once('-')?;
-    let is_title = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
+    let is_title = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let well_formed = number.len() == 4 && !title.is_empty() && title.chars().all(is_title);
     if well_formed { number.parse().ok() } else { None }
 }
@@ -69,7 +69,7 @@ pub(crate) fn links(tree: &Tree) -> Vec<Finding> {
             if path.is_empty() || has_scheme(target) {
                 continue;
             }
-            if !resolve(&file.path, path).is_some_and(|it| tree.has(&it)) {
+            if !resolve(&file.path, path).is_some_and(|path| tree.has(&path)) {
                 let message = format!("`{target}` leads nowhere; correct the link");
                 findings.push(file.finding(line, message));
             }
@@ -89,7 +89,7 @@ fn link_targets(file: &File) -> Vec<(usize, &str)> {
     let mut fence: Option<&str> = None;
     for (number, line) in file.lines() {
         let trimmed = line.trim_start();
-        let mark = ["```", "~~~"].into_iter().find(|it| trimmed.starts_with(it));
+        let mark = ["```", "~~~"].into_iter().find(|mark| trimmed.starts_with(mark));
         match (fence, mark) {
             (None, Some(_)) => fence = mark,
             (Some(open), Some(found)) if open == found => fence = None,
@@ -106,7 +106,7 @@ fn targets_in(line: &str) -> impl Iterator<Item = &str> {
     let inline = prose.flat_map(|piece| piece.split("](").skip(1)).filter_map(inline_target);
     let definition = line
         .strip_prefix('[')
-        .and_then(|it| it.split_once("]:"))
+        .and_then(|rest| rest.split_once("]:"))
         .and_then(|(_, target)| target.split_whitespace().next());
     inline.chain(definition)
 }
@@ -149,14 +149,14 @@ mod tests {
     #[test]
     fn decisions_are_numbered_without_gaps_and_complete() {
         let whole = "# Title\n\n## Problem\n\n## Decision\n\n## Rejected\n";
-        let fine = Tree::of(&[
+        let fine = Tree::from_files(&[
             ("docs/decisions/README.md", "# Decisions\n"),
             ("docs/decisions/0002-b.md", whole),
             ("docs/decisions/0001-a-1.md", whole),
         ]);
         assert_eq!(decisions(&fine), []);
 
-        let faulty = Tree::of(&[
+        let faulty = Tree::from_files(&[
             ("docs/decisions/0001-a.md", "# Title\n\n## Problem\n\n### Decision\n\n## Rejected\n"),
             ("docs/decisions/0003-c.md", whole),
             ("docs/decisions/0003-d.md", whole),
@@ -173,11 +173,11 @@ mod tests {
 
     #[test]
     fn the_changelog_has_a_place_for_what_comes_next() {
-        let fine = Tree::of(&[(CHANGELOG, "# Changes\n\n## Unreleased\n- x\n")]);
+        let fine = Tree::from_files(&[(CHANGELOG, "# Changes\n\n## Unreleased\n- x\n")]);
         assert_eq!(changelog(&fine), []);
-        let released = Tree::of(&[(CHANGELOG, "# Changes\n\n## 0.1.0\n- Unreleased\n")]);
+        let released = Tree::from_files(&[(CHANGELOG, "# Changes\n\n## 0.1.0\n- Unreleased\n")]);
         assert_eq!(changelog(&released).len(), 1);
-        assert_eq!(changelog(&Tree::of(&[])).len(), 1);
+        assert_eq!(changelog(&Tree::from_files(&[])).len(), 1);
     }
 
     #[test]
@@ -191,7 +191,7 @@ See [a](guides/a.md), [its end](guides/a.md#end \"title\") and ![b](<../logo.png
 ```
 [ref]: ../README.md
 ";
-        let tree = Tree::of(&[
+        let tree = Tree::from_files(&[
             ("docs/index.md", text),
             ("docs/guides/a.md", ""),
             ("logo.png", ""),
@@ -204,7 +204,7 @@ See [a](guides/a.md), [its end](guides/a.md#end \"title\") and ![b](<../logo.png
     fn links_that_lead_nowhere_are_found_with_their_line() {
         let text =
             "[a](b.md)\n```\n```\n[c](../../d.md), [e](guides#f)\n[g]: h.md\n[i](<j k.md>)\n";
-        let tree = Tree::of(&[("docs/index.md", text), ("b.md", ""), ("d.md", "")]);
+        let tree = Tree::from_files(&[("docs/index.md", text), ("b.md", ""), ("d.md", "")]);
         let expected = [
             "docs/index.md:1: `b.md` leads nowhere; correct the link",
             "docs/index.md:4: `../../d.md` leads nowhere; correct the link",

@@ -107,10 +107,10 @@ fn parse(json: &str, root: &Path) -> Result<Vec<Package>> {
     let metadata: Metadata = serde_json::from_str(json)?;
     let packages = metadata.packages.into_iter().map(|package| {
         let path = package.manifest_path.strip_prefix(root).unwrap_or(&package.manifest_path);
-        let dependencies = package
-            .dependencies
-            .into_iter()
-            .map(|it| Dependency { name: it.name, is_dev: it.kind.as_deref() == Some("dev") });
+        let dependencies = package.dependencies.into_iter().map(|dependency| Dependency {
+            name: dependency.name,
+            is_dev: dependency.kind.as_deref() == Some("dev"),
+        });
         Package {
             name: package.name,
             path: path.to_string_lossy().replace('\\', "/"),
@@ -142,7 +142,7 @@ impl Package {
     /// At the line of the manifest that names `needle`, or else its first.
     fn finding(&self, tree: &Tree, needle: &str, message: String) -> Finding {
         let file = tree.file(&self.path);
-        let line = file.and_then(|it| it.lines().find(|(_, line)| line.contains(needle)));
+        let line = file.and_then(|file| file.lines().find(|(_, line)| line.contains(needle)));
         Finding { path: self.path.clone(), line: line.map_or(1, |(number, _)| number), message }
     }
 }
@@ -150,7 +150,7 @@ impl Package {
 /// Every crate takes its lints from the workspace.
 pub(crate) fn lints(tree: &Tree) -> Vec<Finding> {
     let inherits = |package: &Package| {
-        let text = tree.file(&package.path).map_or("", |it| &it.text);
+        let text = tree.file(&package.path).map_or("", |file| &file.text);
         text.contains("\n[lints]\nworkspace = true\n")
     };
     tree.packages()
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn crates_without_the_shared_lints_are_found() {
-        let tree = Tree::of(&[
+        let tree = Tree::from_files(&[
             ("fuzz/Cargo.toml", "[workspace]\n"),
             ("crates/a/Cargo.toml", "[package]\n\n[lints]\nworkspace = true\n"),
             ("crates/b/Cargo.toml", "[package]\nlints.workspace = true\n"),
@@ -263,7 +263,10 @@ mod tests {
 
     #[test]
     fn dependencies_point_down_and_only_tests_see_the_testkit() {
-        let tree = Tree::of(&[("xtask/Cargo.toml", "[dependencies]\n\ntollbar-testkit = \"1\"\n")]);
+        let tree = Tree::from_files(&[(
+            "xtask/Cargo.toml",
+            "[dependencies]\n\ntollbar-testkit = \"1\"\n",
+        )]);
         let tree = tree.with_packages(vec![
             package("crates/tollbar", "tollbar", &[("tollbar-testkit", true), ("tollbar", true)]),
             package("crates/t", "tollbar-testkit", &[("tollbar", false), ("xtask", false)]),

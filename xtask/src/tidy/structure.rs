@@ -142,7 +142,7 @@ fn root_exports<'a>(root: &'a File, modules: &BTreeSet<&'a str>) -> BTreeMap<Str
     for statement in text.split(';') {
         let Some((_, path)) = statement.split_once("use ") else { continue };
         let mut words =
-            path.split(|character: char| !is_name(character)).filter(|it| !it.is_empty());
+            path.split(|character: char| !is_name(character)).filter(|word| !word.is_empty());
         let Some(module) = words.next().and_then(|module| modules.get(module)) else { continue };
         exports.extend(words.map(|name| (name.to_owned(), *module)));
     }
@@ -242,7 +242,7 @@ mod tests {
             ("use crate::{fmt, store::{Store, Reply}};\n", "fn a() -> crate::Policy {}\n"),
             ("use super::store;\n", "use crate::{\n    Rate,\n};\n"),
         ] {
-            let tree = Tree::of(&[
+            let tree = Tree::from_files(&[
                 ROOT,
                 ("crates/a/src/policy.rs", policy),
                 ("crates/a/src/store.rs", store),
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn one_direction_is_fine_and_so_are_tests_and_comments() {
-        let tree = Tree::of(&[
+        let tree = Tree::from_files(&[
             ROOT,
             (
                 "crates/a/src/policy.rs",
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_type_name_is_defined_once_per_crate() {
-        let tree = Tree::of(&[
+        let tree = Tree::from_files(&[
             ("crates/a/src/lib.rs", "pub struct Place;\ntrait Kind<T> {}\n// struct Line;\n"),
             ("crates/a/src/line.rs", "pub(crate) enum Place {}\nstruct Kind(u8);\nstruct Line;\n"),
             ("crates/a/src/tests.rs", "struct Line;\n"),

@@ -59,7 +59,7 @@ fn machine_path(line: &str) -> Option<&str> {
     line.match_indices('/').find_map(|(start, _)| {
         // `a/root/b`, `$DIR/root/` and `https://root/` are no absolute paths.
         let before = line[..start].chars().next_back();
-        if before.is_some_and(|it| it.is_alphanumeric() || "/_.~-$})>*".contains(it)) {
+        if before.is_some_and(|c| c.is_alphanumeric() || "/_.~-$})>*".contains(c)) {
             return None;
         }
         let rest = &line[start + 1..];
@@ -68,7 +68,7 @@ fn machine_path(line: &str) -> Option<&str> {
             "work" | "root" => top.len(),
             "home" | "Users" => {
                 let (user, _) = below.split_once('/')?;
-                let is_name = |it: char| it.is_ascii_alphanumeric() || "_.-".contains(it);
+                let is_name = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
                 if user.is_empty() || !user.chars().all(is_name) {
                     return None;
                 }
@@ -86,11 +86,12 @@ fn mirror_host(line: &str) -> Option<&str> {
     const SEPARATOR: &str = "://";
     line.match_indices(SEPARATOR).find_map(|(at, _)| {
         let after = &line[at + SEPARATOR.len()..];
-        let is_host = |it: char| it.is_ascii_alphanumeric() || "-.@:".contains(it);
-        let host = &after[..after.find(|it| !is_host(it)).unwrap_or(after.len())];
+        let is_host = |c: char| c.is_ascii_alphanumeric() || "-.@:".contains(c);
+        let host = &after[..after.find(|c| !is_host(c)).unwrap_or(after.len())];
         let lower = host.to_lowercase();
         let named_so = MIRROR_WORDS.iter().any(|word| lower.contains(word));
-        let is_sparse = ["sparse+https", "sparse+http"].iter().any(|it| line[..at].ends_with(it));
+        let is_sparse =
+            ["sparse+https", "sparse+http"].iter().any(|scheme| line[..at].ends_with(scheme));
         (named_so || (is_sparse && lower != "index.crates.io")).then_some(host)
     })
 }
@@ -102,12 +103,12 @@ mod tests {
     // Samples are put together from parts, or this file would be a finding itself.
 
     fn messages(findings: &[Finding]) -> Vec<(usize, &str)> {
-        findings.iter().map(|it| (it.line, it.message.as_str())).collect()
+        findings.iter().map(|finding| (finding.line, finding.message.as_str())).collect()
     }
 
     #[test]
     fn unclean_whitespace_is_found_with_its_line() {
-        let tree = Tree::of(&[("a.md", "fine\n\tx\ny \nz\r\nend")]);
+        let tree = Tree::from_files(&[("a.md", "fine\n\tx\ny \nz\r\nend")]);
         let expected = [
             (2, "a tab; write spaces"),
             (3, "space at the end of the line; delete it"),
@@ -115,7 +116,7 @@ mod tests {
             (5, "no newline at the end of the file; add one"),
         ];
         assert_eq!(messages(&whitespace(&tree)), expected);
-        assert_eq!(whitespace(&Tree::of(&[("a.md", "fine\n\nend\n"), ("empty", "")])), []);
+        assert_eq!(whitespace(&Tree::from_files(&[("a.md", "fine\n\nend\n"), ("empty", "")])), []);
     }
 
     #[test]
@@ -152,7 +153,8 @@ mod tests {
     #[test]
     fn the_lockfile_may_name_any_source() {
         let line = concat!("path = \"/ro", "ot/x\"\n");
-        let tree = Tree::of(&[("Cargo.lock", line), ("fuzz/Cargo.lock", line), ("a.toml", line)]);
+        let tree =
+            Tree::from_files(&[("Cargo.lock", line), ("fuzz/Cargo.lock", line), ("a.toml", line)]);
         let findings = machine_paths(&tree);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].path, "a.toml");
@@ -177,7 +179,7 @@ mod tests {
     #[test]
     fn a_replaced_package_source_is_found_in_settings_only() {
         let text = "[source.crates-io]\nreplace-with = \"other\"\n";
-        let tree = Tree::of(&[(".cargo/config.toml", text), ("notes.md", text)]);
+        let tree = Tree::from_files(&[(".cargo/config.toml", text), ("notes.md", text)]);
         let findings = mirrors(&tree);
         assert_eq!(findings.len(), 1);
         assert_eq!((findings[0].path.as_str(), findings[0].line), (".cargo/config.toml", 2));

@@ -25,7 +25,7 @@ impl File {
     }
 
     pub(crate) fn has_extension(&self, extension: &str) -> bool {
-        Path::new(&self.path).extension().is_some_and(|it| it == extension)
+        Path::new(&self.path).extension().is_some_and(|ending| ending == extension)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -67,7 +67,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// What git tracks or would track: a new file is checked before it is added.
-    pub(crate) fn of_repository(root: &Path) -> Result<Self> {
+    pub(crate) fn from_repository(root: &Path) -> Result<Self> {
         let mut list = Command::new("git");
         // CI often runs as another user than the one who owns the checkout. Git then refuses, to
         // protect from a stranger's settings; we are about to run this checkout's code anyway.
@@ -94,7 +94,7 @@ impl Tree {
 
     /// A made-up tree.
     #[cfg(test)]
-    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn from_files(files: &[(&str, &str)]) -> Self {
         let mut tree = Self::default();
         for (path, text) in files {
             tree.add(path, text.as_bytes().to_vec());
@@ -147,7 +147,7 @@ impl Tree {
                 .paths
                 .range(directory.clone()..)
                 .next()
-                .is_some_and(|it| it.starts_with(&directory))
+                .is_some_and(|path| path.starts_with(&directory))
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_directory_exists_when_a_file_is_in_it() {
-        let tree = Tree::of(&[("docs/guides/start.md", ""), ("docs-old.md", "")]);
+        let tree = Tree::from_files(&[("docs/guides/start.md", ""), ("docs-old.md", "")]);
         for present in ["", "docs", "docs/guides", "docs/guides/start.md", "docs-old.md"] {
             assert!(tree.has(present), "{present}");
         }
@@ -177,14 +177,14 @@ mod tests {
 
     #[test]
     fn lines_count_from_one_and_the_last_newline_opens_no_line() {
-        let tree = Tree::of(&[("a.txt", "one\ntwo\n")]);
+        let tree = Tree::from_files(&[("a.txt", "one\ntwo\n")]);
         let file = tree.file("a.txt").expect("it was put there");
         assert_eq!(file.lines().collect::<Vec<_>>(), [(1, "one"), (2, "two")]);
     }
 
     #[test]
     fn a_finding_reads_as_editors_expect() {
-        let tree = Tree::of(&[("a.txt", "")]);
+        let tree = Tree::from_files(&[("a.txt", "")]);
         let finding = tree.file("a.txt").expect("it was put there").finding(7, "wrong; right it");
         assert_eq!(finding.to_string(), "a.txt:7: wrong; right it");
     }

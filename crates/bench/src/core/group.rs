@@ -32,20 +32,20 @@ pub(crate) fn run(
     if wanted.is_empty() {
         return;
     }
-    let mut fleet = Fleet::default();
+    let mut group_workers = GroupWorkers::default();
     eprintln!("{}: filling {} tables", group.table.name, wanted.len());
     // As many at a time as there are cores: nothing is timed yet.
     for families in wanted.chunks(thread_counts.len()) {
-        fleet.start(families, group, results);
+        group_workers.start(families, group, results);
     }
 
-    let contests = contests(group, &fleet, thread_counts, only);
+    let contests = contests(group, &group_workers, thread_counts, only);
     eprintln!("{}: measuring {} rounds", group.table.name, schedule.rounds);
     let figures = run_rounds(
         &contests,
         schedule.rounds,
         schedule.duration_ms,
-        |request| fleet.worker_of(&request.subject).measure(request),
+        |request| group_workers.worker_of(&request.subject).measure(request),
         |name, error| {
             let reason = chain(&error);
             eprintln!("{} {}: absent: {reason}", name.subject, name.workload);
@@ -56,11 +56,11 @@ pub(crate) fn run(
 
 /// The workers of a group.
 #[derive(Default)]
-struct Fleet {
+struct GroupWorkers {
     workers: Vec<(&'static Family, Worker)>,
 }
 
-impl Fleet {
+impl GroupWorkers {
     /// Starts a worker for each of `families` and waits until their tables are filled.
     fn start(&mut self, families: &[&'static Family], group: &Group, results: &mut CoreResults) {
         let started: Vec<_> = families
@@ -77,10 +77,10 @@ impl Fleet {
             })
             .collect();
         for (family, worker) in started {
-            let ready = worker.and_then(|mut worker| Ok((worker.hello()?, worker)));
+            let ready = worker.and_then(|mut worker| Ok((worker.greeting()?, worker)));
             match ready {
-                Ok((hello, worker)) => {
-                    results.facts.insert((family.name, group.table.name), hello.facts);
+                Ok((greeting, worker)) => {
+                    results.facts.insert((family.name, group.table.name), greeting.facts);
                     self.workers.push((family, worker));
                 }
                 Err(error) => eprintln!("{}: absent: {}", family.name, chain(&error)),
@@ -98,7 +98,12 @@ impl Fleet {
     }
 }
 
-fn contests(group: &Group, fleet: &Fleet, thread_counts: &[usize], only: &str) -> Vec<Contest> {
+fn contests(
+    group: &Group,
+    group_workers: &GroupWorkers,
+    thread_counts: &[usize],
+    only: &str,
+) -> Vec<Contest> {
     let mut contests = Vec::new();
     for workload in group.table.workloads {
         for &threads in thread_counts {
@@ -107,7 +112,7 @@ fn contests(group: &Group, fleet: &Fleet, thread_counts: &[usize], only: &str) -
                 .iter()
                 .flat_map(|family| family.subjects)
                 .filter(|subject| is_wanted(only, subject, workload.name, threads))
-                .filter(|subject| fleet.has(subject))
+                .filter(|subject| group_workers.has(subject))
                 .map(ToString::to_string)
                 .collect();
             contests.push(Contest { workload: workload.name.to_owned(), threads, subjects });

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tollbar_bench::harness::{Hello, LoopTimes, MeasureRequest, MeasureResult, serve, time_checks};
+use tollbar_bench::harness::{
+    LoopTimes, MeasureRequest, MeasureResult, WorkerGreeting, serve, time_checks,
+};
 use tollbar_bench::keys::{key, sequence};
 use tollbar_bench::machine::resident_bytes;
 
@@ -51,7 +53,7 @@ pub(crate) fn main(family: &str, table: &str) -> ExitCode {
             .ok_or_else(|| format!("no workload `{}` here", request.workload))?;
         measure(&built, keys, request)
     };
-    match serve(&Hello { facts }, answer) {
+    match serve(&WorkerGreeting { facts }, answer) {
         Ok(()) => ExitCode::SUCCESS,
         // The other side has gone: nobody is left to tell.
         Err(_) => ExitCode::FAILURE,

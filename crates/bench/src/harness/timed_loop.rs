@@ -66,8 +66,8 @@ pub fn time_checks(
     });
     let mean = |of: fn(&LoopTimes) -> f64| totals.iter().map(of).sum::<f64>() / threads as f64;
     LoopTimes {
-        ns_per_check: mean(|it| it.ns_per_check),
-        cpu_ns_per_check: mean(|it| it.cpu_ns_per_check),
+        ns_per_check: mean(|times| times.ns_per_check),
+        cpu_ns_per_check: mean(|times| times.cpu_ns_per_check),
         checks: totals.iter().map(|timed| timed.checks).sum(),
         allowed: totals.iter().map(|timed| timed.allowed).sum(),
     }

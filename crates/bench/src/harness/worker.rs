@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Hello, MeasureRequest, MeasureResult, WorkerError};
+use super::{MeasureRequest, MeasureResult, WorkerError, WorkerGreeting};
 
 /// The side that asks. The process ends when this is dropped.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Worker {
 
 impl Worker {
     /// Starts this executable again with `args`. It fills its table in the background;
-    /// [`Worker::hello`] waits for it.
+    /// [`Worker::greeting`] waits for it.
     pub fn start(args: &[&str]) -> Result<Self, WorkerError> {
         let name = args.join(" ");
         let failed = |source| WorkerError::Start { worker: name.clone(), source };
@@ -37,7 +37,7 @@ impl Worker {
     }
 
     /// Waits until the worker's table is filled.
-    pub fn hello(&mut self) -> Result<Hello, WorkerError> {
+    pub fn greeting(&mut self) -> Result<WorkerGreeting, WorkerError> {
         self.receive()
     }
 
@@ -71,13 +71,13 @@ impl Drop for Worker {
     }
 }
 
-/// The side that answers: says `hello`, then answers each request until there are no more.
+/// The side that answers: sends `greeting`, then answers each request until there are no more.
 pub fn serve(
-    hello: &Hello,
+    greeting: &WorkerGreeting,
     mut measure: impl FnMut(&MeasureRequest) -> MeasureResult,
 ) -> io::Result<()> {
     let mut answers = io::stdout().lock();
-    send(&mut answers, hello)?;
+    send(&mut answers, greeting)?;
     for line in io::stdin().lock().lines() {
         let answer = match serde_json::from_str(&line?) {
             Ok(request) => measure(&request),

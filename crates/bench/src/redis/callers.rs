@@ -27,7 +27,7 @@ pub(super) struct CallerResults {
 /// do. With a million a second every key would be fresh within a millisecond, and what would be measured
 /// is how Redis clears expired keys away: some milliseconds of every hundred in which it answers nobody.
 pub(super) fn policies(count: usize) -> Vec<Policy> {
-    let bucket = Policy::token_bucket("1/s").and_then(|it| it.with_burst(1_000_000));
+    let bucket = Policy::token_bucket("1/s").and_then(|policy| policy.with_burst(1_000_000));
     let window = Policy::fixed_window("1000000000/h");
     let both = [bucket, window].map(|policy| policy.expect("these are policies"));
     both.into_iter().take(count).collect()
@@ -41,7 +41,10 @@ pub(super) async fn check(store: &RedisStore, policies: &[Policy], key: &str) ->
     let mut entries: Vec<Entry<'_>> =
         policies.iter().map(|policy| Entry::new(key, policy)).collect();
     let answer = store.decide(Batch::all_or_none(&mut entries)).await;
-    answer.is_ok() && entries.iter().all(|entry| entry.decision().is_some_and(|it| it.is_allowed()))
+    answer.is_ok()
+        && entries
+            .iter()
+            .all(|entry| entry.decision().is_some_and(|decision| decision.is_allowed()))
 }
 
 fn key(number: u64) -> String {
@@ -93,7 +96,7 @@ pub(super) async fn open_loop<A: Future<Output = bool> + 'static>(
     let latencies_us = Rc::new(RefCell::new(Vec::<f64>::new()));
     let failures = Rc::new(Cell::new(0_u64));
     let watch = Stopwatch::start();
-    let ticks = Ticks::start(TICK);
+    let ticker = Ticker::start(TICK);
     let tasks = LocalSet::new();
     tasks
         .run_until(async {
@@ -101,7 +104,7 @@ pub(super) async fn open_loop<A: Future<Output = bool> + 'static>(
             while watch.elapsed() < duration {
                 let due = number as f64 / per_s;
                 if watch.elapsed().as_secs_f64() < due {
-                    ticks.next().await;
+                    ticker.next().await;
                     continue;
                 }
                 let answer = ask(key(number));
@@ -126,15 +129,15 @@ pub(super) async fn open_loop<A: Future<Output = bool> + 'static>(
 const TICK: Duration = Duration::from_micros(20);
 
 /// A thread that wakes another one again and again.
-struct Ticks {
+struct Ticker {
     tick: Arc<Notify>,
     is_over: Arc<AtomicBool>,
 }
 
-impl Ticks {
+impl Ticker {
     fn start(every: Duration) -> Self {
-        let ticks = Self { tick: Arc::default(), is_over: Arc::default() };
-        let (tick, is_over) = (Arc::clone(&ticks.tick), Arc::clone(&ticks.is_over));
+        let ticker = Self { tick: Arc::default(), is_over: Arc::default() };
+        let (tick, is_over) = (Arc::clone(&ticker.tick), Arc::clone(&ticker.is_over));
         std::thread::spawn(move || {
             let is_precise = pause_precisely().is_ok();
             debug_assert!(is_precise, "Linux sleeps 50 us longer than it is told to by itself");
@@ -143,7 +146,7 @@ impl Ticks {
                 tick.notify_one();
             }
         });
-        ticks
+        ticker
     }
 
     async fn next(&self) {
@@ -151,7 +154,7 @@ impl Ticks {
     }
 }
 
-impl Drop for Ticks {
+impl Drop for Ticker {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

@@ -39,7 +39,9 @@ pub(super) fn build(workload: &RuleWorkload) -> Option<Box<Checks>> {
                 ("user".to_owned(), key.clone()),
             ]));
             let answer = limiter.check_rate_limited_and_update(&namespace, &context, 1);
-            allowed += u64::from(answer.is_ok_and(|it| !it.limited && !it.counters.is_empty()));
+            allowed += u64::from(
+                answer.is_ok_and(|answer| !answer.limited && !answer.counters.is_empty()),
+            );
         }
         allowed
     }))

@@ -31,7 +31,8 @@ pub(super) fn build(workload: &RuleWorkload) -> Box<Checks> {
             let n = resource_of(key, routes);
             write_path(&mut path, n);
             let attributes = [("tenant", TENANTS[n % 10]), ("user", key), ("ip", "203.0.113.7")];
-            let request = Request::new("GET", &path).and_then(|it| it.with_attributes(&attributes));
+            let request =
+                Request::new("GET", &path).and_then(|request| request.with_attributes(&attributes));
             let verdict = engine.check(&request.expect("a request of usual size"));
             // Fewer decisions would mean that a rule did not apply and was not counted.
             allowed += u64::from(verdict.is_allowed() && verdict.decisions().count() == matching);

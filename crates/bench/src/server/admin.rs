@@ -215,11 +215,15 @@ fn report(results: &AdminResults) -> Report {
         Row::new(&trial, metric, summarise(figures))
     };
     let median = |count, metric| {
-        results.get(&(count, metric)).and_then(|it| summarise(it)).map(|it| it.value)
+        results
+            .get(&(count, metric))
+            .and_then(|figures| summarise(figures))
+            .map(|summary| summary.value)
     };
     let against_quiet = |rules| {
         let both = results.get(&(rules, CHANGING)).zip(results.get(&(rules, QUIET)));
-        let value = both.and_then(|(changing, quiet)| ratio(changing, quiet)).map(|it| it.value);
+        let value =
+            both.and_then(|(changing, quiet)| ratio(changing, quiet)).map(|summary| summary.value);
         let name = format!("p99 of checks with a change a second : without, {rules} rules");
         Target::new(name, "ratio", value, Bound::AtMost, 1.2)
     };

@@ -20,7 +20,7 @@ use tollbar_proto::v1::limiter_server::LimiterServer;
 use tonic::{Request, Response, Status};
 
 use super::grpc;
-use super::h2::{Call, Callers, KEY};
+use super::h2::{CallTemplate, Http2Load, KEY};
 use super::peers::{program, target};
 use super::process::{ServerProcess, free_port};
 use super::{CPU, KEY_COUNT, RATE, ServerResults};
@@ -93,10 +93,10 @@ impl EnvoyContest {
         for in_flight in IN_FLIGHT {
             for EnvoySubject { name, path, message, port, server } in &self.subjects {
                 let (name, server) = (*name, *server);
-                let call = Call::new(path, message)?;
-                let mut callers = Callers::connect(*port, &call)?;
+                let call = CallTemplate::new(path, message)?;
+                let mut load = Http2Load::connect(*port, &call)?;
                 let before = self.servers[server].cpu_s();
-                let load_result = callers.closed(in_flight, KEY_COUNT, duration)?;
+                let load_result = load.closed(in_flight, KEY_COUNT, duration)?;
                 let mut add = |metric, figure| {
                     results.entry((name, in_flight, metric)).or_default().push(figure);
                 };
@@ -146,7 +146,7 @@ impl RateLimitService for FixedRateLimitService {
 
 /// Serves the one that decides nothing, until it is killed.
 pub(crate) fn serve_empty(args: &[&str]) -> ExitCode {
-    let Some(port) = args.first().and_then(|it| it.parse::<u16>().ok()) else {
+    let Some(port) = args.first().and_then(|arg| arg.parse::<u16>().ok()) else {
         return crate::args::refuse("it needs a port");
     };
     let served = tokio::runtime::Builder::new_multi_thread().enable_all().build().map(|runtime| {

@@ -1,6 +1,8 @@
 //! The least that an answer over HTTP costs: hyper by itself, which reads the body and answers with what the
 //! daemon would, and decides nothing.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark that panics is seen")]
+
 use std::convert::Infallible;
 use std::io;
 use std::process::{Command, ExitCode};
@@ -38,7 +40,7 @@ pub(super) fn start() -> io::Result<Peer> {
 
 /// Serves until it is killed.
 pub(crate) fn serve(args: &[&str]) -> ExitCode {
-    let Some(port) = args.first().and_then(|it| it.parse::<u16>().ok()) else {
+    let Some(port) = args.first().and_then(|arg| arg.parse::<u16>().ok()) else {
         return crate::args::refuse("it needs a port");
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -61,8 +63,9 @@ pub(crate) fn serve(args: &[&str]) -> ExitCode {
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     // A body that does not come is no concern of a benchmark.
     let _ = request.into_body().collect().await;
-    let builder =
-        HEADERS.iter().fold(Response::builder(), |it, (name, value)| it.header(*name, *value));
+    let builder = HEADERS
+        .iter()
+        .fold(Response::builder(), |builder, (name, value)| builder.header(*name, *value));
     let body = Full::new(Bytes::from_static(BODY.as_bytes()));
     Ok(builder.body(body).unwrap_or_default())
 }

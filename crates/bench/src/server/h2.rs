@@ -34,7 +34,7 @@ const END_HEADERS: u8 = 4;
 
 /// A call: which method, and its message with the key somewhere in it.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct CallTemplate {
     headers: Vec<u8>,
     message: Vec<u8>,
     key_at: usize,
@@ -43,10 +43,10 @@ pub(super) struct Call {
 /// Of all keys: a letter and ten digits.
 pub(super) const KEY: &str = "k0000000000";
 
-impl Call {
+impl CallTemplate {
     /// `message` is encoded, and has [`KEY`] in it.
     pub(super) fn new(path: &str, message: &[u8]) -> io::Result<Self> {
-        let key_at = message.windows(KEY.len()).position(|it| it == KEY.as_bytes());
+        let key_at = message.windows(KEY.len()).position(|window| window == KEY.as_bytes());
         let key_at = key_at.ok_or_else(|| io::Error::other("the message has no key"))?;
         let mut headers = Vec::new();
         for (name, value) in [
@@ -60,7 +60,9 @@ impl Call {
             // A literal that goes into no table: its lengths, in seven bits, and its bytes.
             headers.push(0);
             for text in [name, value] {
-                headers.push(u8::try_from(text.len()).ok().filter(|it| *it < 127).unwrap_or(126));
+                headers.push(
+                    u8::try_from(text.len()).ok().filter(|length| *length < 127).unwrap_or(126),
+                );
                 headers.extend_from_slice(text.as_bytes());
             }
         }
@@ -93,8 +95,8 @@ fn frame(output: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8])
 }
 
 /// Connections to one server.
-pub(super) struct Callers<'c> {
-    call: &'c Call,
+pub(super) struct Http2Load<'c> {
+    call: &'c CallTemplate,
     connections: Vec<Http2Connection>,
     random: u64,
 }
@@ -107,8 +109,8 @@ struct Http2Connection {
     in_flight: usize,
 }
 
-impl<'c> Callers<'c> {
-    pub(super) fn connect(port: u16, call: &'c Call) -> io::Result<Self> {
+impl<'c> Http2Load<'c> {
+    pub(super) fn connect(port: u16, call: &'c CallTemplate) -> io::Result<Self> {
         let connections =
             (0..CONNECTIONS).map(|_| Http2Connection::connect(port)).collect::<io::Result<_>>()?;
         Ok(Self { call, connections, random: 0x9e37_79b9_7f4a_7c15 })
@@ -167,7 +169,7 @@ impl Http2Connection {
         Ok(Self { stream, input: Vec::new(), output, next_id: 1, in_flight: 0 })
     }
 
-    fn ask(&mut self, call: &Call, key: u64) {
+    fn ask(&mut self, call: &CallTemplate, key: u64) {
         call.write(self.next_id, key, &mut self.output);
         self.next_id += 2;
         self.in_flight += 1;
@@ -227,7 +229,7 @@ fn next_frame(input: &[u8]) -> Option<(u8, u8, usize)> {
 /// may be compressed.
 fn has_status_ok(trailers: &[u8]) -> bool {
     // A value of one byte that is `0`, as it is or by Huffman's code (five bits of zero, padded).
-    trailers.windows(2).any(|it| it == [1, b'0'] || it == [0x81, 0x07])
+    trailers.windows(2).any(|pair| pair == [1, b'0'] || pair == [0x81, 0x07])
 }
 
 #[cfg(test)]
@@ -236,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_call_is_two_frames_with_the_key_in_place() {
-        let call = Call::new("/a/b", b"x-k0000000000-y").unwrap();
+        let call = CallTemplate::new("/a/b", b"x-k0000000000-y").unwrap();
         let mut output = Vec::new();
         call.write(7, 42, &mut output);
         let (kind, flags, end) = next_frame(&output).unwrap();
@@ -244,6 +246,6 @@ mod tests {
         let (kind, flags, length) = next_frame(&output[end..]).unwrap();
         assert_eq!((kind, flags, end + length), (DATA, END_STREAM, output.len()));
         assert!(output.ends_with(b"\0\0\0\0\x0fx-k0000000042-y"));
-        assert!(Call::new("/", b"no key").is_err());
+        assert!(CallTemplate::new("/", b"no key").is_err());
     }
 }

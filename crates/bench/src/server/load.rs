@@ -30,7 +30,7 @@ pub(super) struct LoadResult {
 
 /// Which keys are asked for.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Keys {
+pub(super) enum KeyChoice {
     /// Any of so many.
     Random(u64),
     /// So many in turn, each once, and then no more.
@@ -78,7 +78,7 @@ impl<'w> Load<'w> {
     pub(super) fn closed(
         &mut self,
         pipeline: usize,
-        keys: Keys,
+        keys: KeyChoice,
         duration: Duration,
     ) -> io::Result<LoadResult> {
         let watch = Stopwatch::start();
@@ -91,9 +91,9 @@ impl<'w> Load<'w> {
                 if self.connections[at].due.is_empty() && !is_over {
                     for _ in 0..pipeline {
                         let key = match keys {
-                            Keys::Random(count) => self.random_below(count),
-                            Keys::EachOnce(count) if sent_count < count => sent_count,
-                            Keys::EachOnce(_) => break,
+                            KeyChoice::Random(count) => self.random_below(count),
+                            KeyChoice::EachOnce(count) if sent_count < count => sent_count,
+                            KeyChoice::EachOnce(_) => break,
                         };
                         sent_count += 1;
                         self.connections[at].ask(self.template, key, Duration::ZERO);
@@ -106,7 +106,7 @@ impl<'w> Load<'w> {
             if is_over && !is_open {
                 break;
             }
-            let is_exhausted = matches!(keys, Keys::EachOnce(count) if sent_count == count);
+            let is_exhausted = matches!(keys, KeyChoice::EachOnce(count) if sent_count == count);
             is_over = is_exhausted || watch.elapsed() >= duration;
             if watch.elapsed() > duration + DRAIN_TIME_MAX {
                 return Err(io::Error::other("the last answers do not come"));

@@ -6,6 +6,8 @@
 //! Processor time is measured twice: as fast as each can go, and at the same pace. The faster one keeps whoever
 //! is at its other ends busy, and a kernel that wakes a sleeper for every answer works for the slower one.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark that panics is seen")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -17,7 +19,7 @@ use tollbar_bench::machine::Machine;
 use tollbar_bench::report::{Bound, Report, Row, Target, TrialName};
 use tollbar_bench::sample::{ratio, summarise};
 
-use super::load::{Keys, Load};
+use super::load::{KeyChoice, Load};
 use super::peers;
 use super::process::{ServerProcess, free_port};
 use super::request_template::RequestTemplate;
@@ -74,9 +76,9 @@ fn measure((rounds, duration): ProxySchedule) -> io::Result<ProxyResults> {
             };
             let mut load = Load::connect(*port, &template)?;
             // Connections to the upstream are made now, and not measured.
-            load.closed(1, Keys::Random(1), duration / 10)?;
+            load.closed(1, KeyChoice::Random(1), duration / 10)?;
             let before = server.cpu_s();
-            let load_result = load.closed(1, Keys::Random(1), duration)?;
+            let load_result = load.closed(1, KeyChoice::Random(1), duration)?;
             add(RATE, load_result.answers / load_result.elapsed_s);
             if let (Some(before), Some(after)) = (before, server.cpu_s()) {
                 add(CPU, (after - before) * 1e6 / load_result.answers);
@@ -117,7 +119,7 @@ fn report(results: &ProxyResults) -> Report {
         let cpu = |name| results.get(&(name, metric));
         let value = cpu(OURS).zip(cpu(NGINX)).and_then(|(ours, theirs)| ratio(ours, theirs));
         let name = format!("CPU of {OURS} : {NGINX}, {how}");
-        Target::new(name, "ratio", value.map(|it| it.value), Bound::AtMost, 1.5)
+        Target::new(name, "ratio", value.map(|summary| summary.value), Bound::AtMost, 1.5)
     };
     Report {
         benchmark: "proxy",
@@ -163,7 +165,7 @@ fn nginx(upstream: u16) -> io::Result<(ServerProcess, u16)> {
 
 /// Answers whatever comes, request by request, until it is ended.
 pub(crate) fn serve_fixed(args: &[&str]) -> ExitCode {
-    let Some(port) = args.first().and_then(|it| it.parse::<u16>().ok()) else {
+    let Some(port) = args.first().and_then(|arg| arg.parse::<u16>().ok()) else {
         return args::refuse("serve-fixed needs a port");
     };
     let served =

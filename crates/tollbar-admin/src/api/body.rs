@@ -34,7 +34,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], example: &str) -> Re
 pub(crate) fn field_of<E: fmt::Display>(error: &serde_path_to_error::Error<E>) -> String {
     let text = error.inner().to_string();
     let named = ["unknown field `", "missing field `", "duplicate field `"];
-    let named = named.iter().find_map(|it| text.strip_prefix(it)?.split_once('`'));
+    let named = named.iter().find_map(|prefix| text.strip_prefix(prefix)?.split_once('`'));
     let path = error.path().to_string();
     let path = if path == "." { String::new() } else { path };
     let field = match named {
@@ -93,7 +93,7 @@ mod tests {
             ("{\"name\":\"a\",\"scopes\":[7]}", 422, Some("scopes[0]")),
         ] {
             let problem = parse::<TokenForm>(body.as_bytes(), "{}").unwrap_err();
-            let field = problem.fields.first().map(|it| it.field.as_str());
+            let field = problem.fields.first().map(|error| error.field.as_str());
             assert_eq!((problem.status.as_u16(), field), (status, at), "{body}: {problem:?}");
         }
     }

@@ -35,11 +35,12 @@ The whole document is <a href=\"openapi.json\">openapi.json</a>.</p>
 fn write() -> String {
     let mut page = HEAD.to_owned();
     for (path, method, operation) in API.0.operations() {
-        let scopes = operation.extensions.get("x-tollbar-scopes").and_then(|it| it.as_array());
+        let scopes =
+            operation.extensions.get("x-tollbar-scopes").and_then(|value| value.as_array());
         let scopes = scopes.map_or("open".to_owned(), |scopes| {
-            scopes.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(", ")
+            scopes.iter().filter_map(|scope| scope.as_str()).collect::<Vec<_>>().join(", ")
         });
-        let query = operation.parameters.iter().filter_map(|it| match it.as_item() {
+        let query = operation.parameters.iter().filter_map(|parameter| match parameter.as_item() {
             Some(Parameter::Query { parameter_data, .. }) => Some(&*parameter_data.name),
             _ => None,
         });
@@ -47,11 +48,11 @@ fn write() -> String {
         let query = if query.is_empty() { query } else { format!("?{query}") };
         let (method, summary) = (method.to_uppercase(), operation.summary.as_deref());
         // Nothing of it is anybody's input. Writing to a string cannot fail.
-        let _ = writeln!(
+        writeln!(
             page,
             "<tr><td><code>{method}</code></td><td><code>{path}{query}</code></td><td>{}</td><td>{scopes}</td></tr>",
             summary.unwrap_or_default()
-        );
+        ).unwrap_or_default();
     }
     page.push_str("</table>\n</html>\n");
     page

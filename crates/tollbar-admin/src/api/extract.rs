@@ -65,7 +65,9 @@ impl<N: RequiredPermission, P: Parameters> FromRequestParts<Arc<Admin>>
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, Problem> {
-        let actor = admin.authenticate(&parts.headers, Origin::of(&parts.extensions).peer).await?;
+        let actor = admin
+            .authenticate(&parts.headers, Origin::from_extensions(&parts.extensions).peer)
+            .await?;
         actor.reach(N::PERMISSION)?;
         let path = RawPathParams::from_request_parts(parts, &()).await;
         let path = path.map_err(|_| Problem::not_found("id"))?;
@@ -102,7 +104,7 @@ impl<S: Sync> FromRequest<S> for ExplainBody {
 
 async fn read(request: Request) -> Result<Bytes, Problem> {
     let (parts, body) = request.into_parts();
-    Ok(Origin::of(&parts.extensions).read(body, BODY_BYTES_MAX).await?)
+    Ok(Origin::from_extensions(&parts.extensions).read(body, BODY_BYTES_MAX).await?)
 }
 
 impl<N: RequiredPermission, P: Parameters> OperationInput for AuthorizedRequest<N, P> {
@@ -110,15 +112,17 @@ impl<N: RequiredPermission, P: Parameters> OperationInput for AuthorizedRequest<
         operation.extensions.insert("x-tollbar-scopes".to_owned(), json!(N::PERMISSION.scopes()));
         let schema = request_schema(context, Query::json_schema);
         let mut parameters = parameters_from_schema(context, schema, ParamLocation::Query);
-        let place =
-            |it: &Parameter| P::NAMES.iter().position(|name| *name == it.parameter_data_ref().name);
-        parameters.retain(|it| place(it).is_some());
+        let place = |parameter: &Parameter| {
+            P::NAMES.iter().position(|name| *name == parameter.parameter_data_ref().name)
+        };
+        parameters.retain(|parameter| place(parameter).is_some());
         parameters.sort_by_key(place);
         for parameter in &mut parameters {
-            if let ParameterSchemaOrContent::Schema(it) = &mut parameter.parameter_data_mut().format
+            if let ParameterSchemaOrContent::Schema(schema) =
+                &mut parameter.parameter_data_mut().format
             {
                 // It is the parameter's already.
-                it.json_schema.remove("description");
+                schema.json_schema.remove("description");
             }
         }
         add_parameters(context, operation, parameters);

@@ -49,11 +49,12 @@ pub fn document() -> &'static str {
 fn write() -> (OpenApi, String) {
     openapi::begin();
     let mut api = OpenApi::default();
+    #[expect(clippy::let_underscore_must_use, reason = "the document is wanted, not the routes")]
     let _ = routes().finish_api_with(&mut api, |mut whole| {
         let api = whole.inner_mut();
-        let paths = api.paths.iter_mut().flat_map(|it| &mut it.paths);
+        let paths = api.paths.iter_mut().flat_map(|paths| &mut paths.paths);
         for (path, item) in paths {
-            let name = path.split_once('{').and_then(|(_, it)| it.split_once('}'));
+            let name = path.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
             for operation in item.as_item_mut().into_iter().flat_map(operations) {
                 refuse(operation, &[405, HEAD_TOO_LARGE]);
                 if let Some((name, _)) = name {
@@ -70,7 +71,8 @@ fn write() -> (OpenApi, String) {
             }
         }
         let components = api.components.get_or_insert_default();
-        let problem = in_context(|it| it.schema.subschema_for::<problem::ProblemJson<'_>>());
+        let problem =
+            in_context(|context| context.schema.subschema_for::<problem::ProblemJson<'_>>());
         for (status, description) in ERRORS {
             let content = ("application/problem+json", problem.clone());
             let content = Some(content).filter(|_| status != HEAD_TOO_LARGE);

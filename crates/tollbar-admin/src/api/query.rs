@@ -23,7 +23,7 @@ pub(crate) struct Query {
     tenant: Option<String>,
     /// Of this scope
     #[serde(default)]
-    #[schemars(with = "String", extend("enum" = Scope::NAMED.map(|it| it.0)))]
+    #[schemars(with = "String", extend("enum" = Scope::NAMED.map(|named| named.0)))]
     scope: Option<Scope>,
     /// That are enabled, or that are not
     enabled: Option<bool>,
@@ -134,7 +134,7 @@ impl Query {
                 }
             } else if value.len() > VALUE_BYTES_MAX || value.contains('\0') {
                 format!("send at most {VALUE_BYTES_MAX} bytes, none of them 0")
-            } else if pairs.into_iter().filter(|it| it.0 == name).count() > 1 {
+            } else if pairs.into_iter().filter(|pair| pair.0 == name).count() > 1 {
                 "send it once".to_owned()
             } else {
                 continue;
@@ -165,8 +165,8 @@ impl Query {
 
     pub(crate) fn usage(&self) -> UsageFilter {
         UsageFilter {
-            first_day: self.from.map(|it| it.0),
-            last_day: self.to.map(|it| it.0),
+            first_day: self.from.map(|date| date.0),
+            last_day: self.to.map(|date| date.0),
             tenant: self.tenant.clone(),
             subject: self.subject.clone(),
             rule: self.rule_id.clone(),
@@ -201,8 +201,9 @@ impl TryFrom<String> for PageLimit {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let is_digits = text.bytes().all(|it| it.is_ascii_digit());
-        let limit = text.parse().ok().filter(|it| is_digits && (1..=PAGE_ROWS_MAX).contains(it));
+        let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let limit =
+            text.parse().ok().filter(|limit| is_digits && (1..=PAGE_ROWS_MAX).contains(limit));
         limit.map(Self).ok_or_else(|| format!("send 1 to {PAGE_ROWS_MAX}"))
     }
 }
@@ -211,7 +212,7 @@ impl TryFrom<String> for QueryDate {
     type Error = DateError;
 
     fn try_from(text: String) -> Result<Self, DateError> {
-        text.parse::<Date>().map(|it| Self(it.0))
+        text.parse::<Date>().map(|date| Self(date.0))
     }
 }
 
@@ -223,7 +224,7 @@ mod tests {
     fn mistake<P: Parameters>(query: &str) -> (String, String) {
         let problem = Query::read::<P>(query).err().unwrap_or_else(|| panic!("{query} is read"));
         assert_eq!(problem.status, 400, "{query}");
-        let field = problem.fields.first().map(|it| it.field.clone()).unwrap_or_default();
+        let field = problem.fields.first().map(|error| error.field.clone()).unwrap_or_default();
         (field, problem.detail.into_owned())
     }
 

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::operations::precondition::etag;
 use crate::operations::proposal::DryRun;
 use crate::operations::rule_json::RuleJson;
-use crate::operations::rules::{ChangeResult, RuleRecord};
+use crate::operations::rules::ChangeResult;
 use tollbar_daemon::openapi::response;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::protocol::http::ExplainResponse;
@@ -56,11 +56,11 @@ macro_rules! response_type {
 
 response_type! {
     /// 200 and JSON.
-    Json<T>(T) => |it| json(StatusCode::OK, &it), 200 "It is answered, or done" json_body::<T>
+    Json<T>(T) => |body| json(StatusCode::OK, &body), 200 "It is answered, or done" json_body::<T>
 }
 response_type! {
     /// 201 and JSON.
-    Created<T>(T) => |it| json(StatusCode::CREATED, &it), 201 "It is made" json_body::<T>
+    Created<T>(T) => |body| json(StatusCode::CREATED, &body), 201 "It is made" json_body::<T>
 }
 response_type! {
     /// 204.
@@ -68,17 +68,18 @@ response_type! {
 }
 response_type! {
     /// A rule that was made, or what making it would do.
-    CreatedRule(ChangeResult) => |it| rule(StatusCode::CREATED, it),
+    CreatedRule(ChangeResult) => |change| rule(StatusCode::CREATED, change),
     200 "With `dryRun`: what would be different" json_body::<DryRun>,
     201 "It is made" json_body::<RuleJson>
 }
 response_type! {
     /// A rule that was changed, or what the change would do.
-    ChangedRule(ChangeResult) => |it| rule(StatusCode::OK, it), 200 "It is answered, or done" rule_or_dry_run
+    ChangedRule(ChangeResult) => |change| rule(StatusCode::OK, change),
+    200 "It is answered, or done" rule_or_dry_run
 }
 response_type! {
     /// A rule that was deleted, or what that would do.
-    DeletedRule(Option<Box<DryRun>>) => |it| match it {
+    DeletedRule(Option<Box<DryRun>>) => |dry_run| match dry_run {
         None => no_content(),
         Some(dry_run) => json(StatusCode::OK, &dry_run),
     },
@@ -87,29 +88,27 @@ response_type! {
 }
 response_type! {
     /// A rule that was found.
-    RuleResponse(RuleRecord) => |it| match it {
-        RuleRecord::Database(row) => rule(StatusCode::OK, ChangeResult::Done(row)),
-        RuleRecord::File(file) => json(StatusCode::OK, &file),
-    },
+    RuleResponse(Box<RuleJson>) => |found| rule(StatusCode::OK, ChangeResult::Done(found)),
     200 "It is answered, or done" json_body::<RuleJson>
 }
 response_type! {
     /// All of what was used, as a stream.
-    UsageExport(HttpResponse) => |it| it, 200 "It is answered" |_| text_bodies(&["text/csv", "application/jsonl"])
+    UsageExport(HttpResponse) => |response| response,
+    200 "It is answered" |_| text_bodies(&["text/csv", "application/jsonl"])
 }
 response_type! {
     /// What every rule makes of a request.
-    Explanation(tollbar_daemon::protocol::http::ApiResponse) => |it| it.map(Body::from),
+    Explanation(tollbar_daemon::protocol::http::ApiResponse) => |response| response.map(Body::from),
     200 "It is answered, or done" json_body::<ExplainResponse<'static>>
 }
 response_type! {
     /// A document that is part of the program.
-    Document(&'static str) => |it| respond_with_body("application/json", it.into()),
+    Document(&'static str) => |text| respond_with_body("application/json", text.into()),
     200 "It is answered, or done" json_body::<Map<String, Value>>
 }
 response_type! {
     /// A page that is part of the program.
-    Page(&'static str) => |it| respond_with_body("text/html; charset=utf-8", it.into()),
+    Page(&'static str) => |text| respond_with_body("text/html; charset=utf-8", text.into()),
     200 "It is answered" |_| text_bodies(&["text/html"])
 }
 
@@ -118,8 +117,10 @@ pub(crate) fn with_allowed_methods(method: &Method, response: HttpResponse) -> H
     if response.status() != StatusCode::METHOD_NOT_ALLOWED {
         return response;
     }
-    let allow = response.headers().get(ALLOW).and_then(|it| it.to_str().ok()).unwrap_or_default();
-    let is_taken = |method: &&str| *method == "OPTIONS" || allow.split(',').any(|it| it == *method);
+    let allow =
+        response.headers().get(ALLOW).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_taken =
+        |method: &&str| *method == "OPTIONS" || allow.split(',').any(|allowed| allowed == *method);
     let methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"];
     let allow = methods.into_iter().filter(is_taken).collect::<Vec<_>>().join(", ");
     if method == Method::OPTIONS {
@@ -132,20 +133,23 @@ pub(crate) fn with_allowed_methods(method: &Method, response: HttpResponse) -> H
 fn rule(status: StatusCode, outcome: ChangeResult) -> HttpResponse {
     match outcome {
         ChangeResult::DryRun(dry_run) => json(StatusCode::OK, &dry_run),
-        ChangeResult::Done(row) => {
-            let response = json(status, &RuleJson::of_row(&row));
-            let response = with_header(response, ETAG, &etag(row.version));
+        ChangeResult::Done(rule) => {
+            let mut response = json(status, &rule);
+            // A rule of the file has no version.
+            if let Some(version) = rule.version {
+                response = with_header(response, ETAG, &etag(version));
+            }
             if status != StatusCode::CREATED {
                 return response;
             }
-            with_header(response, LOCATION, &format!("/v1/rate-limit/rules/{}", row.id))
+            with_header(response, LOCATION, &format!("/v1/rate-limit/rules/{}", rule.id()))
         }
     }
 }
 
-fn json(status: StatusCode, it: &impl Serialize) -> HttpResponse {
+fn json(status: StatusCode, body: &impl Serialize) -> HttpResponse {
     // Fails only for maps whose keys are no texts, and there are none.
-    let mut bytes = serde_json::to_vec(it).unwrap_or_default();
+    let mut bytes = serde_json::to_vec(body).unwrap_or_default();
     bytes.push(b'\n');
     let mut response = respond_with_body("application/json", bytes.into());
     *response.status_mut() = status;

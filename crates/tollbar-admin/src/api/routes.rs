@@ -172,8 +172,8 @@ pub(crate) fn routes() -> ApiRouter<Arc<Admin>> {
 }
 
 /// Returns a ready answer, for operations that cannot fail.
-fn always<T>(it: T) -> Ready<Result<T, Problem>> {
-    ready(Ok(it))
+fn always<T>(value: T) -> Ready<Result<T, Problem>> {
+    ready(Ok(value))
 }
 
 macro_rules! examples {

@@ -35,7 +35,7 @@ impl FormFields {
 
     /// What stands in a field, without spaces around it; `None` where that is nothing.
     pub(crate) fn non_empty(&self, name: &str) -> Option<&str> {
-        Some(self.text(name).trim()).filter(|it| !it.is_empty())
+        Some(self.text(name).trim()).filter(|text| !text.is_empty())
     }
 
     /// The same as a text of one's own.
@@ -60,14 +60,14 @@ impl FormFields {
 
     /// Returns a path on this server to go back to; `None` for any other address.
     pub(crate) fn local_path(&self, name: &str) -> Option<&str> {
-        self.non_empty(name).filter(|it| is_local_path(it))
+        self.non_empty(name).filter(|path| is_local_path(path))
     }
 }
 
 /// True for a path of this origin, however browsers read slashes.
 fn is_local_path(text: &str) -> bool {
     let is_path = text.starts_with('/') && !text.starts_with("//");
-    is_path && text.bytes().all(|it| it.is_ascii_graphic() && it != b'\\')
+    is_path && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
 }
 
 #[cfg(test)]

@@ -10,12 +10,11 @@ use axum::body::{Body, Bytes};
 use futures_util::stream;
 use hyper::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::session::{SessionId, Sessions};
 use crate::api::response::HttpResponse;
 use crate::dashboard::panel::overview::OverviewPanels;
-use crate::dashboard::panel::traffic::Range;
+use crate::dashboard::panel::traffic::TimeRange;
 use crate::dashboard::response::respond;
 use crate::operations::Admin;
 use crate::operations::auth::access::Permission;
@@ -27,6 +26,9 @@ const WATCHERS_MAX: usize = 64;
 
 /// How often something is sent.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// For gathering it once. The database may not answer.
+const GATHER_MAX: Duration = Duration::from_secs(90);
 
 /// After which a browser comes back, in its own words.
 const RETRY: &str = "retry: 3000\n\n";
@@ -49,22 +51,20 @@ struct Watcher {
 }
 
 impl LiveUpdates {
-    /// Writes until the daemon stops: then all who watch are told the end.
-    pub(crate) fn start(admin: Arc<Admin>, mut stopped: ShutdownSignal) -> Self {
+    /// Starts the task that writes until the daemon stops. Then the streams of all who watch end.
+    pub(crate) fn start(admin: Arc<Admin>, stopped: &ShutdownSignal) -> Self {
         let (sender, latest) = watch::channel(Bytes::new());
-        tokio::spawn(async move {
-            let mut ticks = interval(EVERY);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                tokio::select! {
-                    () = stopped.wait() => return,
-                    _ = ticks.tick() => {}
+        let tasks = Arc::clone(&admin.daemon.tasks);
+        tasks.start_periodic("dashboard", EVERY, GATHER_MAX, stopped, move || {
+            // One receiver is ours.
+            let watched =
+                (sender.receiver_count() > 1).then(|| (Arc::clone(&admin), sender.clone()));
+            async move {
+                if let Some((admin, sender)) = watched {
+                    let panels = OverviewPanels::gather(&admin, TimeRange::Minutes).await;
+                    sender.send_replace(event(&panels));
                 }
-                // One receiver is ours.
-                if sender.receiver_count() > 1 {
-                    sender
-                        .send_replace(event(&OverviewPanels::gather(&admin, Range::Minutes).await));
-                }
+                Ok(())
             }
         });
         Self { permits: Arc::new(Semaphore::new(WATCHERS_MAX)), latest }
@@ -134,6 +134,6 @@ mod tests {
         let event = std::str::from_utf8(&event).unwrap();
         let lines: Vec<&str> = event.split(['\r', '\n']).collect();
         assert_eq!(lines.len(), 4, "{event}");
-        assert!(lines[1].starts_with("data: {") && lines[2..].iter().all(|it| it.is_empty()));
+        assert!(lines[1].starts_with("data: {") && lines[2..].iter().all(|line| line.is_empty()));
     }
 }

@@ -38,7 +38,7 @@ impl PageContext<'_> {
     }
 
     pub(crate) fn permissions(&self) -> Permissions {
-        Permissions::of(self.actor())
+        Permissions::for_actor(self.actor())
     }
 
     /// Returns the layout of the page at `nav_item`, with the notice that waits for the next page.
@@ -54,8 +54,9 @@ impl PageContext<'_> {
 
     /// Returns the address of the next page of a list at `path`.
     pub(crate) fn next_href(path: &str, cursor: Option<Cursor>) -> Option<String> {
-        cursor.map(|it| {
-            let cursor: String = form_urlencoded::byte_serialize(it.as_text().as_bytes()).collect();
+        cursor.map(|cursor| {
+            let cursor: String =
+                form_urlencoded::byte_serialize(cursor.as_text().as_bytes()).collect();
             format!("{path}?cursor={cursor}")
         })
     }

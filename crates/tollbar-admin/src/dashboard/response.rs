@@ -133,7 +133,7 @@ pub(crate) fn with_cookie(
 ) -> HttpResponse {
     let name = cookie_name(is_secure);
     let secure = if is_secure { "; Secure" } else { "" };
-    let (value, age) = session.map_or(("", "; Max-Age=0"), |it| (it, ""));
+    let (value, age) = session.map_or(("", "; Max-Age=0"), |session| (session, ""));
     let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}");
     with_header(response, SET_COOKIE, &cookie)
 }

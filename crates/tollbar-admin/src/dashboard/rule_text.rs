@@ -31,12 +31,12 @@ pub(crate) fn read(yaml: &str) -> Result<Rule, Problem> {
 
 /// Returns the fields that differ between two rules, or between a rule and none.
 pub(crate) fn changes(before: Option<&Rule>, after: Option<&Rule>) -> Vec<FieldDiff> {
-    let [before, after] = [before, after].map(|it| it.map(field_texts).unwrap_or_default());
+    let [before, after] = [before, after].map(|rule| rule.map(field_texts).unwrap_or_default());
     let value = |of: &[(String, String)], name: &str| {
-        of.iter().find(|it| it.0 == name).map(|it| it.1.clone())
+        of.iter().find(|field| field.0 == name).map(|field| field.1.clone())
     };
-    let added = after.iter().filter(|it| value(&before, &it.0).is_none());
-    let names = before.iter().chain(added).map(|it| it.0.clone());
+    let added = after.iter().filter(|field| value(&before, &field.0).is_none());
+    let names = before.iter().chain(added).map(|field| field.0.clone());
     let changed = names.map(|name| (value(&before, &name), value(&after, &name), name));
     changed
         .filter(|(old, new, _)| old != new)
@@ -51,9 +51,12 @@ pub(crate) fn changes(before: Option<&Rule>, after: Option<&Rule>) -> Vec<FieldD
 /// Returns which requests a rule is about: `POST /v1/login, tenant acme`.
 pub(crate) fn applies_to(rule: &Rule) -> String {
     let conditions = condition_texts(&rule.conditions);
-    let value = |name: &str| conditions.iter().find(|it| it.0 == name).map(|it| &*it.1);
+    let value = |name: &str| {
+        conditions.iter().find(|condition| condition.0 == name).map(|condition| &*condition.1)
+    };
     let endpoint: Vec<&str> = ["method", "path"].into_iter().filter_map(value).collect();
-    let others = conditions.iter().filter(|it| it.0 != "method" && it.0 != "path");
+    let others =
+        conditions.iter().filter(|condition| condition.0 != "method" && condition.0 != "path");
     let mut all: Vec<String> = others.map(|(name, value)| format!("{name} {value}")).collect();
     if !endpoint.is_empty() {
         all.insert(0, endpoint.join(" ").replace('"', ""));
@@ -64,11 +67,11 @@ pub(crate) fn applies_to(rule: &Rule) -> String {
 /// Returns what a rule allows, in a line: `100/min, burst 20 per user`.
 pub(crate) fn limit_line(rule: &Rule) -> String {
     let fields = field_texts(rule);
-    let of = |name: &str| fields.iter().find(|it| it.0 == name).map(|it| &*it.1);
+    let of = |name: &str| fields.iter().find(|field| field.0 == name).map(|field| &*field.1);
     let limit =
         of("limit").or_else(|| of("tiers")).or_else(|| of("unlimited").map(|_| "unlimited"));
-    let burst = of("burst").map_or_else(String::new, |it| format!(", burst {it}"));
-    let per = of("per").map_or_else(String::new, |it| match it.trim_matches(['[', ']']) {
+    let burst = of("burst").map_or_else(String::new, |burst| format!(", burst {burst}"));
+    let per = of("per").map_or_else(String::new, |per| match per.trim_matches(['[', ']']) {
         "" => " for all together".to_owned(),
         per => format!(" per {per}"),
     });

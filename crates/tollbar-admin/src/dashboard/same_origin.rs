@@ -6,14 +6,14 @@ use hyper::header::{HOST, HeaderMap, ORIGIN};
 /// True where a page of this very origin has sent it. Browsers say so; whoever says nothing is no browser
 /// and has no business with forms.
 pub(crate) fn is_same_origin(headers: &HeaderMap) -> bool {
-    let text = |name: &str| headers.get(name).map(|it| it.to_str().unwrap_or("?"));
-    if text("sec-fetch-site").is_some_and(|it| it != "same-origin") {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    if text("sec-fetch-site").is_some_and(|site| site != "same-origin") {
         return false;
     }
     match (text(ORIGIN.as_str()), text(HOST.as_str())) {
         (Some(origin), Some(host)) => {
-            let authority = origin.split_once("://").map(|(_, it)| it);
-            authority.is_some_and(|it| it.eq_ignore_ascii_case(host))
+            let authority = origin.split_once("://").map(|(_, authority)| authority);
+            authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
         }
         (None, _) => text("sec-fetch-site").is_some(),
         (Some(_), None) => false,

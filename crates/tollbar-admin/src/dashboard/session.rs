@@ -78,10 +78,11 @@ impl Sessions {
         };
         let mut all = self.lock();
         if all.len() >= SESSIONS_MAX {
-            all.retain(|_, it| it.is_alive(now));
+            all.retain(|_, session| session.is_alive(now));
         }
         if all.len() >= SESSIONS_MAX
-            && let Some(oldest) = all.iter().min_by_key(|(_, it)| it.used_at).map(|(id, _)| *id)
+            && let Some(oldest) =
+                all.iter().min_by_key(|(_, session)| session.used_at).map(|(id, _)| *id)
         {
             all.remove(&oldest);
         }
@@ -115,8 +116,8 @@ impl Sessions {
             Err(RepositoryError::NotFound { .. }) => None,
             row => Some(row?),
         };
-        let row =
-            row.filter(|it| it.revoked_at.is_none() && it.expires_at.is_none_or(|end| now < end));
+        let row = row
+            .filter(|row| row.revoked_at.is_none() && row.expires_at.is_none_or(|end| now < end));
         let mut all = self.lock();
         let Some(row) = row else {
             all.remove(&id);
@@ -168,7 +169,7 @@ impl Session {
     fn is_fresh(&self, now: Timestamp) -> bool {
         now >= self.checked_at
             && now < self.checked_at.after(CHECKED_FOR)
-            && self.expires_at.is_none_or(|it| now < it)
+            && self.expires_at.is_none_or(|end| now < end)
     }
 
     fn active(&self, id: SessionId) -> ActiveSession {

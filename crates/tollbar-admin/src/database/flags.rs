@@ -43,11 +43,11 @@ impl DatabaseFlags {
             (DatabaseLocation::Postgres(_), Some(path)) if path != Path::new("off") => path.clone(),
             (DatabaseLocation::Postgres(_), _) => state_directory()?.join("database"),
         };
-        let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let is_there = directory.is_none_or(|it| match location {
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        let is_there = directory.is_none_or(|directory| match location {
             // Whoever opens the file tells of it better.
-            DatabaseLocation::Sqlite(_) => it.is_dir(),
-            DatabaseLocation::Postgres(_) => std::fs::create_dir_all(it).is_ok(),
+            DatabaseLocation::Sqlite(_) => directory.is_dir(),
+            DatabaseLocation::Postgres(_) => std::fs::create_dir_all(directory).is_ok(),
         });
         is_there.then_some(path)
     }
@@ -61,11 +61,11 @@ fn with_end(path: &Path, end: &str) -> PathBuf {
 
 /// Where systemd says, else where the desktop's rules say.
 fn state_directory() -> Option<PathBuf> {
-    let given = |name| env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    let given = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // The first, where systemd names several.
-    let of_systemd = env::var("STATE_DIRECTORY")
-        .ok()
-        .and_then(|it| it.split(':').next().filter(|it| !it.is_empty()).map(PathBuf::from));
+    let of_systemd = env::var("STATE_DIRECTORY").ok().and_then(|directories| {
+        directories.split(':').next().filter(|first| !first.is_empty()).map(PathBuf::from)
+    });
     of_systemd
         .or_else(|| Some(given("XDG_STATE_HOME")?.join("tollbar")))
         .or_else(|| Some(given("HOME")?.join(".local/state/tollbar")))

@@ -41,7 +41,8 @@ impl FromStr for DatabaseLocation {
             }
             Some(_) => Err(DatabaseLocationError),
             None => {
-                let extension = Path::new(text).extension().and_then(|it| it.to_str());
+                let extension =
+                    Path::new(text).extension().and_then(|extension| extension.to_str());
                 let is_file = matches!(extension, Some("sqlite" | "sqlite3" | "db"));
                 if is_file { file(text) } else { Err(DatabaseLocationError) }
             }

@@ -85,7 +85,7 @@ impl<T> Page<T> {
     pub(crate) fn cut(mut rows: Vec<T>, of: &PageRequest, cursor: impl Fn(&T) -> String) -> Self {
         let has_more = rows.len() > of.rows_max();
         rows.truncate(of.rows_max());
-        let next = rows.last().filter(|_| has_more).map(|it| Cursor(cursor(it)));
+        let next = rows.last().filter(|_| has_more).map(|row| Cursor(cursor(row)));
         Self { rows, next }
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct PostgresSql<'c> {
 impl Postgres {
     /// Reads what the URL says, and asks nobody yet.
     pub(crate) fn new(url: &str) -> Result<Self> {
-        let address = Address::of(url)?;
+        let address = Address::parse(url)?;
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(address.config.clone(), address.tls.clone(), config);
         let pool = Pool::builder(manager)
@@ -183,7 +183,7 @@ impl Sql for PostgresSql<'_> {
 }
 
 fn parameters(values: &[SqlValue]) -> Vec<&(dyn ToSql + Sync)> {
-    values.iter().map(|it| it as _).collect()
+    values.iter().map(|value| value as _).collect()
 }
 
 fn pool_error(error: PoolError) -> RepositoryError {

@@ -353,6 +353,9 @@ pub struct NodeRow {
     #[serde(serialize_with = "rfc3339::write")]
     #[schemars(with = "Rfc3339")]
     pub seen_at: Timestamp,
+    /// Where it counts: `memory`, `redis` or `redis:NAMESPACE`. Nodes of older versions do not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
 }
 
 /// Numbers that grow with every change.

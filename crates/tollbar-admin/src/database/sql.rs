@@ -202,7 +202,8 @@ impl WhereClause {
         values: [SqlValue; N],
     ) -> Self {
         let first = self.values.len() + 1;
-        let places: Vec<String> = (first..first + N).map(|it| format!("${it}")).collect();
+        let places: Vec<String> =
+            (first..first + N).map(|position| format!("${position}")).collect();
         self.text = format!("{} AND {columns} > ({})", self.text, places.join(", "));
         self.values.extend(values);
         self

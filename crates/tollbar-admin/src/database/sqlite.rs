@@ -1,6 +1,7 @@
 //! The repository in one file, by SQLite: a thread of its own does what is asked, one after the
 //! other, so that a disk that is slow makes nobody wait but those who asked.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -60,11 +61,17 @@ impl Sqlite {
             lower_priority();
             let mut opened = None;
             while let Some(job) = queue.blocking_recv() {
-                let connection = match &mut opened {
-                    Some(connection) => Ok(connection),
-                    None => open(&path, &*clock).map(|it| opened.insert(it)),
-                };
-                job(connection);
+                let done = catch_unwind(AssertUnwindSafe(|| {
+                    job(match &mut opened {
+                        Some(connection) => Ok(connection),
+                        None => open(&path, &*clock).map(|connection| opened.insert(connection)),
+                    });
+                }));
+                // A job that panics is lost, and so is the connection. Its caller gets an error, and the next job is
+                // done as before.
+                if done.is_err() {
+                    opened = None;
+                }
             }
         };
         let thread = thread::Builder::new().name("tollbar-sqlite".to_owned()).spawn(serve);
@@ -81,13 +88,15 @@ impl Sqlite {
     ) -> Result<T> {
         let (sender, receiver) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
-            let done = connection.and_then(|it| transact(it, purpose, now, work));
-            // Who gave up waiting is not told.
+            let done = connection.and_then(|connection| transact(connection, purpose, now, work));
+            #[expect(clippy::let_underscore_must_use, reason = "the caller gave up waiting")]
             let _ = sender.send(done);
         });
         let reply = async {
             self.jobs.send(job).await.map_err(|_| thread_gone())?;
-            receiver.await.map_err(|_| thread_gone())?
+            receiver
+                .await
+                .map_err(|_| RepositoryError::unavailable("its thread panicked, see the log"))?
         };
         let late = |_| RepositoryError::unavailable("the file is busy for too long");
         timeout(TRANSACTION_MAX, reply).await.map_err(late)?

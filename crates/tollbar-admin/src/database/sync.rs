@@ -6,3 +6,4 @@ pub(crate) mod contents;
 pub mod follower;
 pub(crate) mod live_rules;
 pub(crate) mod merge;
+pub mod node_stores;

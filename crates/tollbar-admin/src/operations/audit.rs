@@ -24,7 +24,7 @@ pub(crate) async fn list(
     page: &PageRequest,
 ) -> Result<Page<AuditRow>, Problem> {
     actor.reach(Permission::SeeAll)?;
-    let rule = rule.map(|it| it.parse().map_err(|_| Problem::not_found("rule"))).transpose()?;
+    let rule = rule.map(|id| id.parse().map_err(|_| Problem::not_found("rule"))).transpose()?;
     let filter = AuditFilter { rule, ..AuditFilter::default() };
     Ok(admin.repository.audit(&filter, page).await?)
 }

@@ -52,7 +52,7 @@ pub(crate) fn clear_ahead(
     }
     admin.daemon.engine.clear_ahead_for(Duration::from_secs(seconds));
     info!(actor = actor.audit_name(), seconds, "counters ahead of the clock are cleared");
-    Ok(ClearAheadStatus::of(admin))
+    Ok(ClearAheadStatus::read(admin))
 }
 
 /// Whether they are cleared now.
@@ -61,18 +61,18 @@ pub(crate) fn clear_ahead_status(
     actor: &Actor,
 ) -> Result<ClearAheadStatus, Problem> {
     actor.reach(Permission::SeeAll)?;
-    Ok(ClearAheadStatus::of(admin))
+    Ok(ClearAheadStatus::read(admin))
 }
 
 impl ClearAheadStatus {
-    fn of(admin: &Admin) -> Self {
+    fn read(admin: &Admin) -> Self {
         let engine = &admin.daemon.engine;
         let state = engine.ahead_of_clock();
         Self {
             clearing_until: state.clearing_until.map(Rfc3339),
             cleared: state.cleared,
             failed: state.clear_failures,
-            ahead_of_clock: AheadOfClock::of(engine),
+            ahead_of_clock: AheadOfClock::from_engine(engine),
         }
     }
 }

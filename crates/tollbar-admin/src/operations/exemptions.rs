@@ -63,7 +63,7 @@ pub(crate) async fn list_of_rule(
     rule: &str,
     page: &PageRequest,
 ) -> Result<Page<Exemption>, Problem> {
-    match rules::get(admin, actor, rule).await? {
+    match rules::find(admin, actor.reach(Permission::See)?, rule).await? {
         RuleRecord::Database(row) => {
             Ok(admin.repository.exemptions(Some(row.id), page).await?.map(Into::into))
         }

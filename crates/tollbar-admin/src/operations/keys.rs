@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollbar_rules::{Request, Rule, UsageError};
+use tollbar_rules::{Per, Request, Rule, UsageError};
 
 use super::usage::{LimitUsage, Usages};
 use super::{Admin, instant, rules, sub_limit};
@@ -83,13 +83,16 @@ pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usag
     let rule = find_in_force(admin, actor.reach(Permission::See)?, &key.rule_id)?;
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     let usages = match key.selector()? {
-        KeySelector::Subject(subject) => handle.usage(&handle.subject(subject)?.request()?).await?,
+        KeySelector::Subject(subject) => {
+            check_spelling(admin, &rule, subject).await?;
+            handle.usage(&handle.subject(subject)?.request()?).await?
+        }
         KeySelector::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
             handle.usage(&request).await?
         }
     };
-    Usages::of(usages.into_iter().map(|it| LimitUsage::of(&rule, it)).collect())
+    Usages::from_limits(usages.into_iter().map(|usage| LimitUsage::new(&rule, usage)).collect())
         .ok_or_else(|| Problem::not_found("limit: the rule, or the tier, is unlimited"))
 }
 
@@ -98,7 +101,10 @@ pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<Key
     let rule = find_in_force(admin, actor.reach(Permission::Change)?, &key.rule_id)?;
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     match key.selector()? {
-        KeySelector::Subject(subject) => handle.reset(&handle.subject(subject)?.request()?).await?,
+        KeySelector::Subject(subject) => {
+            check_spelling(admin, &rule, subject).await?;
+            handle.reset(&handle.subject(subject)?.request()?).await?;
+        }
         KeySelector::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
             handle.reset(&request).await?;
@@ -115,9 +121,10 @@ pub(crate) async fn ban(admin: &Admin, actor: &Actor, form: &BanForm) -> Result<
         let detail = "a tenant bans under its own sub-limits: send the id of one";
         return Err(Problem::forbidden_field("ruleId", detail));
     }
+    let rule = find_rule_id(admin, reach, form.rule_id.as_deref()).await?;
     let record = KeyRecord {
-        rule: find_rule_id(admin, reach, form.rule_id.as_deref()).await?,
-        subject: text_fields::check_subject("subject", &form.subject)?,
+        subject: check_key(admin, rule.as_deref(), &form.subject).await?,
+        rule,
         effect: KeyEffect::Ban,
         reason: text_fields::check_reason("reason", form.reason.as_deref())?,
         expires_at: instant::parse_future("expiresAt", form.expires_at.as_deref(), admin.now())?,
@@ -136,9 +143,10 @@ pub(crate) async fn boost(
         let detail = "send 1 to 100000, in percent: 150 is one and a half times";
         return Err(Problem::invalid_field("factorPercent", detail));
     }
+    let rule = find_rule_id(admin, reach, form.rule_id.as_deref()).await?;
     let record = KeyRecord {
-        rule: find_rule_id(admin, reach, form.rule_id.as_deref()).await?,
-        subject: text_fields::check_subject("subject", &form.subject)?,
+        subject: check_key(admin, rule.as_deref(), &form.subject).await?,
+        rule,
         effect: KeyEffect::Boost { factor_percent: form.factor_percent },
         reason: text_fields::check_reason("reason", form.reason.as_deref())?,
         expires_at: instant::parse_future("expiresAt", form.expires_at.as_deref(), admin.now())?,
@@ -204,13 +212,108 @@ pub(crate) fn find_in_force(
 ) -> Result<Arc<Rule>, Problem> {
     let rules = admin.daemon.engine.rules();
     // The id of a rule of the database may come in capital letters.
-    let id = id.parse::<RuleId>().map_or_else(|_| id.to_owned(), |it| it.to_string());
-    let rule = rules.rules().iter().find(|it| **it.identity() == *id);
+    let id = id.parse::<RuleId>().map_or_else(|_| id.to_owned(), |id| id.to_string());
+    let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
     let is_visible = |rule: &&Arc<Rule>| match reach {
         Reach::All => true,
         Reach::Tenant(tenant) => sub_limit::is_own_rule(rule, tenant),
     };
     rule.filter(is_visible).cloned().ok_or_else(|| Problem::not_found("rule in force"))
+}
+
+/// The kinds of a client, as subjects of rules that count per client begin.
+const CLIENT_KINDS: [&str; 3] = ["user", "api", "ip"];
+
+fn has_client_kind(subject: &str) -> bool {
+    subject.split_once(':').is_some_and(|(kind, _)| CLIENT_KINDS.contains(&kind))
+}
+
+/// Checks the subject of a ban or a boost: one that no request can have would never apply.
+async fn check_key(admin: &Admin, rule: Option<&str>, subject: &str) -> Result<String, Problem> {
+    let subject = text_fields::check_subject("subject", subject)?;
+    let rules = admin.daemon.engine.rules();
+    let quoted: String = subject.chars().take(64).collect();
+    let wrong = |detail: String| Err(Problem::invalid_field("subject", detail));
+    if let Some(rule) = rule {
+        let rule = rules.rules().iter().find(|known| **known.identity() == *rule);
+        let Some(rule) = rule.filter(|rule| rule.per == [Per::Client]) else {
+            return Ok(subject);
+        };
+        check_spelling(admin, rule, &subject).await?;
+        if !has_client_kind(&subject) {
+            // A check by rule and subject may call its client anything.
+            if is_counted(admin, rule, &subject).await {
+                return Ok(subject);
+            }
+            let meant = subject.split_once(':').and_then(|(kind, value)| {
+                let kind = tollbar_rules::yaml::nearest(kind, CLIENT_KINDS)?;
+                Some(format!(
+                    "did you mean `{kind}:{}`?",
+                    value.chars().take(64).collect::<String>()
+                ))
+            });
+            let meant = meant.unwrap_or_else(|| {
+                format!("send `user:{quoted}`, `api:{quoted}`, or `ip:` and an address")
+            });
+            let detail =
+                format!("the rule counts per client, and nobody is counted as `{quoted}`: {meant}");
+            return wrong(detail);
+        }
+    }
+    let Some((attribute, value)) = subject.split_once(':') else {
+        return wrong(format!(
+            "`{quoted}` does not say what it is: send `user:{quoted}`, `api:{quoted}`, `ip:` and an \
+             address, or an attribute and its value; or the `ruleId` of the rule that counts it as it \
+             stands"
+        ));
+    };
+    if attribute == "ip" && tollbar_rules::address_part(value).is_none() {
+        return wrong(format!("`{quoted}` is no address: send one such as `ip:203.0.113.7`"));
+    }
+    let usual = ["user", "api", "ip", "tenant", "tier", "api_key"];
+    let is_counted = rules.rules().iter().any(|rule| rule.tests_or_counts(attribute));
+    if !usual.contains(&attribute)
+        && !is_counted
+        && let Some(meant) = tollbar_rules::yaml::nearest(attribute, usual)
+    {
+        return wrong(format!(
+            "no rule in force looks at an attribute `{attribute}`: did you mean `{meant}:{}`?",
+            value.chars().take(64).collect::<String>()
+        ));
+    }
+    Ok(subject)
+}
+
+/// Refuses a subject of a rule that counts per client and says no kind, if nothing is counted under it and
+/// something under a client of that name.
+async fn check_spelling(admin: &Admin, rule: &Rule, subject: &str) -> Result<(), Problem> {
+    let is_fine = rule.per != [Per::Client] || has_client_kind(subject);
+    if is_fine || is_counted(admin, rule, subject).await {
+        return Ok(());
+    }
+    for kind in CLIENT_KINDS {
+        let meant = format!("{kind}:{subject}");
+        if is_counted(admin, rule, &meant).await {
+            let detail = format!("nothing is counted under `{subject}`: did you mean `{meant}`?");
+            return Err(Problem::invalid_field("subject", detail));
+        }
+    }
+    Ok(())
+}
+
+/// True where a subject has used some of a rule's limits.
+async fn is_counted(admin: &Admin, rule: &Rule, subject: &str) -> bool {
+    let Ok(handle) = admin.daemon.engine.rule(&rule.name) else {
+        return false;
+    };
+    let Ok(request) = handle.subject(subject) else {
+        return false;
+    };
+    let Ok(request) = request.request() else {
+        return false;
+    };
+    let usages = handle.usage(&request).await.unwrap_or_default();
+    usages.iter().any(|usage| usage.remaining < usage.limit)
 }
 
 /// How a request names a key.

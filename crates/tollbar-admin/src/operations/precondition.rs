@@ -25,12 +25,12 @@ impl IfMatch {
         let mut tags = Vec::new();
         for value in headers.get_all(IF_MATCH) {
             let text = value.to_str().map_err(|_| malformed())?;
-            tags.extend(text.split(',').map(|it| it.trim().to_owned()));
+            tags.extend(text.split(',').map(|tag| tag.trim().to_owned()));
         }
         match tags.as_slice() {
             [] => Err(Problem::precondition_required()),
             [one] if one == "*" => Ok(Self::Any),
-            _ if tags.iter().all(|it| is_tag(it)) => Ok(Self::OneOf(tags)),
+            _ if tags.iter().all(|tag| is_tag(tag)) => Ok(Self::OneOf(tags)),
             _ => Err(malformed()),
         }
     }
@@ -78,8 +78,8 @@ pub(crate) fn etag(version: u64) -> String {
 /// As RFC 9110 has it. A weak one never matches.
 fn is_tag(text: &str) -> bool {
     let text = text.strip_prefix("W/").unwrap_or(text);
-    let opaque = text.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
-    opaque.is_some_and(|it| !it.contains('"'))
+    let opaque = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    opaque.is_some_and(|tag| !tag.contains('"'))
 }
 
 fn malformed() -> Problem {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn read(values: &[&str]) -> Result<IfMatch, Problem> {
-        let values = values.iter().map(|it| (IF_MATCH, HeaderValue::from_str(it).unwrap()));
+        let values = values.iter().map(|value| (IF_MATCH, HeaderValue::from_str(value).unwrap()));
         IfMatch::read(&values.collect())
     }
 

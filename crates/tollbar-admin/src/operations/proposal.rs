@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollbar::Store;
 use tollbar_rules::admin::changed_fields;
 use tollbar_rules::{AsyncEngine, Diff, Rule, RuleSet, Usage};
 
@@ -99,11 +100,15 @@ pub(crate) struct NewDenial {
 }
 
 impl Proposal {
-    /// The change, if the rules fit together with it.
-    pub(crate) fn new(before: RuleSet, change: &ProposedChange) -> Result<Self, Problem> {
+    /// The change, if the rules fit together with it and `store` can count them.
+    pub(crate) fn new(
+        before: RuleSet,
+        change: &ProposedChange,
+        store: &dyn Store,
+    ) -> Result<Self, Problem> {
         let (ProposedChange::Put { id, .. } | ProposedChange::Remove { id }) = change;
         let id = *id;
-        let id_text = id.map(|it| it.to_string());
+        let id_text = id.map(|id| id.to_string());
         let is_it = |rule: &&Arc<Rule>| id_text.as_deref() == Some(&**rule.identity());
         let old = before.rules().iter().find(is_it).cloned();
         let new = match change {
@@ -114,13 +119,19 @@ impl Proposal {
         };
         let without = id_text.as_deref();
         let after = before.changed(without.as_slice(), new.iter().cloned().collect())?;
-        if let Some(rule) = new.as_ref().filter(|it| it.has_unleased_permits()) {
+        if let Some(rule) = new.as_ref().filter(|rule| rule.has_unleased_permits()) {
             let detail = format!(
                 "rule `{}` limits what is in flight, and a client that dies would hold its permit for \
                  good: send one such as \"30s\"",
                 rule.name
             );
             return Err(Problem::invalid_field("lease", detail));
+        }
+        if let Some(rule) = &new {
+            let mut alone = (**rule).clone();
+            // What it replaces is there, as it was checked above.
+            alone.replaces.clear();
+            RuleSet::new(vec![alone])?.check_support(store)?;
         }
         let diff = Diff::between(&before, &after);
         Ok(Self { before, diff, old, new })
@@ -133,11 +144,11 @@ impl Proposal {
         reach: Reach<'_>,
         rule: Option<&Rule>,
     ) -> DryRun {
-        let id = self.old.as_ref().map(|it| it.identity().to_string());
+        let id = self.old.as_ref().map(|old| old.identity().to_string());
         let (newly_denied, examined_keys) = self.newly_denied(admin, id.as_deref()).await;
         DryRun {
             dry_run: true,
-            rule: rule.map(|it| RuleJson::of_rule(it, id)),
+            rule: rule.map(|rule| RuleJson::of_rule(rule, id)),
             diff: self.rule_set_diff(reach),
             newly_denied,
             examined_keys,
@@ -148,10 +159,10 @@ impl Proposal {
         let names = |all: &[Arc<str>]| all.iter().map(ToString::to_string).collect();
         // Only the one rule that is changed can be among them.
         let rules = self.old.as_ref().zip(self.new.as_ref());
-        let changed = self.diff.changed.iter().zip(rules).map(|(it, (old, new))| RuleDiff {
-            rule: it.rule.to_string(),
-            fields: changed_fields(old, new).into_iter().map(|it| it.field).collect(),
-            starts_fresh: it.starts_fresh.clone(),
+        let changed = self.diff.changed.iter().zip(rules).map(|(change, (old, new))| RuleDiff {
+            rule: change.rule.to_string(),
+            fields: changed_fields(old, new).into_iter().map(|field| field.field).collect(),
+            starts_fresh: change.starts_fresh.clone(),
         });
         RuleSetDiff {
             added: names(&self.diff.added),
@@ -166,9 +177,10 @@ impl Proposal {
         let Reach::Tenant(tenant) = reach else {
             return self.diff.unchanged;
         };
-        let own = self.before.rules().iter().filter(|it| sub_limit::is_own_rule(it, tenant));
-        let is_changed = |it: &&Arc<Rule>| self.old.as_ref() == Some(*it) && self.old != self.new;
-        own.filter(|it| !is_changed(it)).count()
+        let own = self.before.rules().iter().filter(|rule| sub_limit::is_own_rule(rule, tenant));
+        let is_changed =
+            |rule: &&Arc<Rule>| self.old.as_ref() == Some(*rule) && self.old != self.new;
+        own.filter(|rule| !is_changed(rule)).count()
     }
 
     /// Only a rule that is there has counters that tell.
@@ -185,19 +197,21 @@ impl Proposal {
             let checks = some.iter().map(|subject| async {
                 let now = usage(&admin.daemon.engine, old, subject).await?;
                 let then = usage(&engine_with_only, new, subject).await?;
-                let is_denied = |it: &&Usage| it.remaining == 0;
-                let first = then.into_iter().find(|it| it.remaining == 0);
-                first.filter(|_| !now.iter().any(|it| is_denied(&it))).map(|it| (*subject, it))
+                let is_denied = |usage: &&Usage| usage.remaining == 0;
+                let first = then.into_iter().find(|usage| usage.remaining == 0);
+                first
+                    .filter(|_| !now.iter().any(|usage| is_denied(&usage)))
+                    .map(|usage| (*subject, usage))
             });
-            denied.extend(join_all(checks).await.into_iter().flatten().map(|(subject, it)| {
+            denied.extend(join_all(checks).await.into_iter().flatten().map(|(subject, usage)| {
                 NewDenial {
                     rule_id: id.map(str::to_owned),
                     rule: new.name.to_string(),
                     subject: subject.clone(),
-                    limit_text: it.text,
-                    limit: it.limit,
-                    remaining: it.remaining,
-                    reset_at: Rfc3339(it.reset_at),
+                    limit_text: usage.text,
+                    limit: usage.limit,
+                    remaining: usage.remaining,
+                    reset_at: Rfc3339(usage.reset_at),
                 }
             }));
         }
@@ -231,7 +245,8 @@ fn rule_in_force(
 ) -> Rule {
     let mut rule = rule.clone();
     if let (Some(old), Some(before)) = (old, before) {
-        let beside = old.exemptions.iter().filter(|it| !before.exemptions.contains(it));
+        let beside =
+            old.exemptions.iter().filter(|exemption| !before.exemptions.contains(exemption));
         rule.exemptions.extend(beside.cloned());
     }
     rule.id = Some(id.unwrap_or_else(RuleId::random).to_string().into());
@@ -241,8 +256,8 @@ fn rule_in_force(
 /// Who was denied by the rule on this node since it started, and who was counted today.
 async fn recent_subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
     let handle = admin.daemon.engine.rule(&rule.name).ok();
-    let denied = handle.map_or_else(Vec::new, |it| it.top_denied(KEYS_MAX));
-    let mut recent_subjects: BTreeSet<String> = denied.into_iter().map(|it| it.subject).collect();
+    let denied = handle.map_or_else(Vec::new, |handle| handle.top_denied(KEYS_MAX));
+    let mut recent_subjects: BTreeSet<String> = denied.into_iter().map(|key| key.subject).collect();
     let today = instant::day_of(admin.now()).0;
     let filter = UsageFilter {
         first_day: Some(today),
@@ -252,7 +267,7 @@ async fn recent_subjects(admin: &Admin, rule: &Rule) -> BTreeSet<String> {
     };
     // Without it fewer are looked at, and their number is told.
     if let Ok(page) = admin.repository.usage(&filter, &PageRequest::first(KEYS_MAX as u32)).await {
-        recent_subjects.extend(page.rows.into_iter().map(|it| it.subject));
+        recent_subjects.extend(page.rows.into_iter().map(|row| row.subject));
     }
     recent_subjects
 }

@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tollbar_rules::Rule;
 use tollbar_rules::admin::{FormError, from_json};
+use tollbar_rules::{Rule, RuleWarning};
 
-use crate::database::RuleRow;
+use crate::database::{LiveStatus, RuleRow};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Rfc3339;
 
@@ -24,6 +24,12 @@ pub struct RuleJson {
     pub version: Option<u64>,
     pub(crate) created_at: Option<Rfc3339>,
     pub(crate) updated_at: Option<Rfc3339>,
+    /// Why the node that answers does not enforce the rule, although it is enabled.
+    #[serde(default)]
+    pub not_in_force: Option<String>,
+    /// What is allowed in the rule and probably not meant.
+    #[serde(default)]
+    pub warnings: Vec<RuleWarning>,
     #[serde(flatten)]
     pub rule: Rule,
 }
@@ -42,7 +48,8 @@ pub(crate) enum Source {
 pub(crate) struct RuleForm(pub(crate) Result<Rule, FormError>);
 
 /// What only the daemon knows. Taken back and ignored, so that what a GET gave can be changed and PUT.
-const OURS: [&str; 5] = ["ruleId", "source", "version", "createdAt", "updatedAt"];
+const OURS: [&str; 7] =
+    ["ruleId", "source", "version", "createdAt", "updatedAt", "notInForce", "warnings"];
 
 impl RuleJson {
     /// The id by which the daemon knows the rule; empty if it has none.
@@ -50,14 +57,18 @@ impl RuleJson {
         self.rule_id.as_deref().unwrap_or_default()
     }
 
-    /// Of a rule in the database.
-    pub(crate) fn of_row(row: &RuleRow) -> Self {
-        Self {
-            version: Some(row.version),
-            created_at: Some(Rfc3339(row.created_at)),
-            updated_at: Some(Rfc3339(row.updated_at)),
-            ..Self::of_rule(&row.rule, Some(row.id.to_string()))
+    /// Of a rule in the database, where `status` is how this node follows that.
+    pub(crate) fn of_row(row: &RuleRow, status: &LiveStatus) -> Self {
+        let id = row.id.to_string();
+        let mut json = Self::of_rule(&row.rule, Some(id.clone()));
+        json.version = Some(row.version);
+        json.created_at = Some(Rfc3339(row.created_at));
+        json.updated_at = Some(Rfc3339(row.updated_at));
+        if row.rule.enabled {
+            json.not_in_force = status.why_not_in_force(&id).map(str::to_owned);
+            json.warnings.extend(status.void_replaces(&id));
         }
+        json
     }
 
     /// Of a rule in the file.
@@ -68,8 +79,16 @@ impl RuleJson {
 
     /// Of a rule that is only proposed.
     pub(crate) fn of_rule(rule: &Rule, rule_id: Option<String>) -> Self {
-        let (source, rule) = (Source::Database, rule.clone());
-        Self { rule_id, source, version: None, created_at: None, updated_at: None, rule }
+        Self {
+            rule_id,
+            source: Source::Database,
+            version: None,
+            created_at: None,
+            updated_at: None,
+            not_in_force: None,
+            warnings: rule.warnings(),
+            rule: rule.clone(),
+        }
     }
 }
 
@@ -118,6 +137,15 @@ impl JsonSchema for RuleJson {
             "version": { "type": ["integer", "null"], "description": "Its ETag" },
             "createdAt": instant,
             "updatedAt": instant,
+            "notInForce": {
+                "type": ["string", "null"],
+                "description": "Why the node that answers does not enforce the rule, although it is enabled",
+            },
+            "warnings": {
+                "type": "array",
+                "items": generator.subschema_for::<RuleWarning>(),
+                "description": "What is allowed in the rule and probably not meant",
+            },
         });
         let mut schema = schema_with(generator, others);
         let flat = ["scope", "tenantId", "httpMethod", "pathPattern", "algorithm", "maxRequests"];

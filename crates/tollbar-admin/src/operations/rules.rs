@@ -34,15 +34,25 @@ pub(crate) enum RuleRecord {
     File(Box<RuleJson>),
 }
 
+impl RuleRecord {
+    /// The rule as the API sends it.
+    pub(crate) fn json(self, admin: &Admin) -> Box<RuleJson> {
+        match self {
+            Self::Database(row) => Box::new(RuleJson::of_row(&row, &admin.live.status())),
+            Self::File(json) => json,
+        }
+    }
+}
+
 /// The result of a change, or of a dry run.
 #[derive(Debug)]
 pub(crate) enum ChangeResult {
-    Done(Box<RuleRow>),
+    Done(Box<RuleJson>),
     DryRun(Box<DryRun>),
 }
 
 /// A row that is to be changed: a rule, or one written by hand that is none.
-enum Target {
+enum RuleTarget {
     Rule(Box<RuleRow>),
     Broken(Box<BrokenRule>),
 }
@@ -72,7 +82,7 @@ pub(crate) async fn list(
         },
     };
     if let Reach::Tenant(tenant) = reach {
-        if filter.tenant.as_deref().is_some_and(|it| it != tenant) {
+        if filter.tenant.as_deref().is_some_and(|wanted| wanted != tenant) {
             return Err(Problem::forbidden(format!("this token is of tenant `{tenant}` only")));
         }
         filter.tenant = Some(tenant.to_owned());
@@ -83,8 +93,8 @@ pub(crate) async fn list(
         ListPosition::Database(after) => after,
         ListPosition::File(skipped) => {
             let rules = admin.file_rules();
-            let all = rules.rules().iter().filter(|it| is_match(&filter, it));
-            let mut some = all.skip(skipped).map(|it| RuleJson::of_file(it));
+            let all = rules.rules().iter().filter(|rule| is_match(&filter, rule));
+            let mut some = all.skip(skipped).map(|rule| RuleJson::of_file(rule));
             items.extend(some.by_ref().take(limit));
             if items.len() == limit {
                 let next = Some(ListPosition::File(skipped + items.len()).cursor());
@@ -100,13 +110,18 @@ pub(crate) async fn list(
         Reach::All => true,
         Reach::Tenant(tenant) => sub_limit::is_own(&row.rule, tenant),
     };
-    items.extend(page.rows.iter().filter(is_visible).map(RuleJson::of_row));
-    Ok(Page { rows: items, next: page.next.map(|it| ListPosition::Database(Some(it)).cursor()) })
+    let status = admin.live.status();
+    let rows = page.rows.iter().filter(is_visible);
+    items.extend(rows.map(|row| RuleJson::of_row(row, &status)));
+    Ok(Page {
+        rows: items,
+        next: page.next.map(|cursor| ListPosition::Database(Some(cursor)).cursor()),
+    })
 }
 
 /// One rule.
-pub(crate) async fn get(admin: &Admin, actor: &Actor, id: &str) -> Result<RuleRecord, Problem> {
-    find(admin, actor.reach(Permission::See)?, id).await
+pub(crate) async fn get(admin: &Admin, actor: &Actor, id: &str) -> Result<Box<RuleJson>, Problem> {
+    Ok(find(admin, actor.reach(Permission::See)?, id).await?.json(admin))
 }
 
 /// Makes a rule.
@@ -131,7 +146,7 @@ pub(crate) async fn create(
     drop(proposal);
     let row = admin.repository.insert_rule(&rule, &actor.audit_name()).await?;
     admin.wait_until_enforced().await;
-    Ok(ChangeResult::Done(Box::new(row)))
+    Ok(ChangeResult::Done(RuleRecord::Database(Box::new(row)).json(admin)))
 }
 
 /// Makes a rule say something else.
@@ -158,11 +173,11 @@ pub(crate) async fn replace(
     drop(proposal);
     let by = actor.audit_name();
     let row = match target {
-        Target::Rule(row) => admin.repository.update_rule(row.id, expected, &rule, &by).await?,
-        Target::Broken(_) => admin.repository.repair_rule(id, expected, &rule, &by).await?,
+        RuleTarget::Rule(row) => admin.repository.update_rule(row.id, expected, &rule, &by).await?,
+        RuleTarget::Broken(_) => admin.repository.repair_rule(id, expected, &rule, &by).await?,
     };
     admin.wait_until_enforced().await;
-    Ok(ChangeResult::Done(Box::new(row)))
+    Ok(ChangeResult::Done(RuleRecord::Database(Box::new(row)).json(admin)))
 }
 
 /// Deletes a rule. What it said stays in its history.
@@ -176,17 +191,18 @@ pub(crate) async fn delete(
     let reach = actor.reach(Permission::Change)?;
     let target = find_target(admin, reach, id).await?;
     let expected = if_match.check_version(target.version())?;
+    let change = ProposedChange::Remove { id: target.before().0 };
+    let proposal = propose(admin, reach, change).await?;
     if is_dry_run {
-        let change = ProposedChange::Remove { id: target.before().0 };
-        let proposal = propose(admin, reach, change).await?;
         return Ok(Some(Box::new(proposal.dry_run(admin, reach, None).await)));
     }
+    drop(proposal);
     let by = actor.audit_name();
     match target {
-        Target::Rule(row) => {
+        RuleTarget::Rule(row) => {
             admin.repository.delete_rule(row.id, expected, &by).await?;
         }
-        Target::Broken(_) => admin.repository.discard_rule(id, expected, &by).await?,
+        RuleTarget::Broken(_) => admin.repository.discard_rule(id, expected, &by).await?,
     }
     admin.wait_until_enforced().await;
     Ok(None)
@@ -220,7 +236,7 @@ pub(crate) async fn roll_back(
     let by = actor.audit_name();
     let row = admin.repository.rollback_rule(id, expected, rollback.version, &by).await?;
     admin.wait_until_enforced().await;
-    Ok(ChangeResult::Done(Box::new(row)))
+    Ok(ChangeResult::Done(RuleRecord::Database(Box::new(row)).json(admin)))
 }
 
 /// Every change of a rule, the newest first, also of one that was deleted.
@@ -254,8 +270,8 @@ pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Ru
         (_, Reach::Tenant(_)) => Err(Problem::not_found("rule")),
         (None, Reach::All) => {
             let rules = admin.file_rules();
-            let rule = rules.rules().iter().find(|it| **it.identity() == *id);
-            rule.map(|it| RuleRecord::File(Box::new(RuleJson::of_file(it))))
+            let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
+            rule.map(|rule| RuleRecord::File(Box::new(RuleJson::of_file(rule))))
                 .ok_or(Problem::not_found("rule"))
         }
     }
@@ -274,9 +290,9 @@ pub(crate) async fn find_changeable(
 }
 
 /// The rule, if it may be changed here, or the broken row of that id or name. A broken row is no tenant's.
-async fn find_target(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Target, Problem> {
+async fn find_target(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<RuleTarget, Problem> {
     let problem = match find_changeable(admin, reach, id).await {
-        Ok(row) => return Ok(Target::Rule(Box::new(row))),
+        Ok(row) => return Ok(RuleTarget::Rule(Box::new(row))),
         Err(problem) => problem,
     };
     let is_absent = matches!(problem.status, StatusCode::NOT_FOUND | StatusCode::CONFLICT);
@@ -284,7 +300,7 @@ async fn find_target(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Target
         return Err(problem);
     }
     let broken = admin.repository.broken_rule(id).await?;
-    broken.map(|it| Target::Broken(Box::new(it))).ok_or(problem)
+    broken.map(|broken| RuleTarget::Broken(Box::new(broken))).ok_or(problem)
 }
 
 /// A rule that is or was there: its id, its last version and what that said.
@@ -305,7 +321,8 @@ async fn find_with_history(
         Err(RepositoryError::Broken(_)) if reach != Reach::All => return Err(gone),
         page => page?,
     };
-    let version = page.rows.first().and_then(|it| it.version).ok_or_else(|| gone.clone())?;
+    let version =
+        page.rows.first().and_then(|change| change.version).ok_or_else(|| gone.clone())?;
     let rule = admin.repository.rule_at(id, version).await?;
     match reach {
         Reach::Tenant(tenant) if !sub_limit::is_own(&rule, tenant) => Err(gone),
@@ -328,14 +345,15 @@ async fn propose(
         let is_taken = admin.file_rules().get(&rule.name).is_some();
         let filter = RuleFilter { name: Some(rule.name.to_string()), ..RuleFilter::default() };
         let same = admin.repository.rules(&filter, &PageRequest::first(1)).await?;
-        if is_taken || same.rows.iter().any(|it| Some(it.id) != *id) {
+        if is_taken || same.rows.iter().any(|other| Some(other.id) != *id) {
             let name: String = rule.name.chars().take(64).collect();
             return Err(Problem::exists(format!(
                 "another rule has the name `{name}`: choose another one"
             )));
         }
     }
-    let proposal = background::run(move || Proposal::new(in_force, &change)).await;
+    let store = admin.daemon.counters.store();
+    let proposal = background::run(move || Proposal::new(in_force, &change, &*store)).await;
     let busy = "there is no thread to look at this with: send it again in a moment";
     proposal.unwrap_or_else(|| Err(Problem::unavailable(busy)))
 }
@@ -347,7 +365,7 @@ async fn check_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
     let mut of = PageRequest::first(PAGE_ROWS_MAX);
     loop {
         let page = admin.repository.rules(&filter, &of).await?;
-        count += page.rows.iter().filter(|it| sub_limit::is_own(&it.rule, tenant)).count();
+        count += page.rows.iter().filter(|row| sub_limit::is_own(&row.rule, tenant)).count();
         if count >= sub_limit::SUB_LIMITS_MAX {
             let most = sub_limit::SUB_LIMITS_MAX;
             return Err(Problem::forbidden(format!(
@@ -361,7 +379,7 @@ async fn check_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
     }
 }
 
-impl Target {
+impl RuleTarget {
     fn version(&self) -> u64 {
         match self {
             Self::Rule(row) => row.version,
@@ -379,11 +397,11 @@ impl Target {
 }
 
 fn is_match(filter: &RuleFilter, rule: &Rule) -> bool {
-    let view = RuleView::of(rule);
-    filter.tenant.as_ref().is_none_or(|it| view.tenant_id.as_ref() == Some(it))
-        && filter.scope.is_none_or(|it| view.scope == it)
-        && filter.enabled.is_none_or(|it| rule.enabled == it)
-        && filter.name.as_ref().is_none_or(|it| *rule.name == **it)
+    let view = RuleView::from_rule(rule);
+    filter.tenant.as_ref().is_none_or(|tenant| view.tenant_id.as_ref() == Some(tenant))
+        && filter.scope.is_none_or(|scope| view.scope == scope)
+        && filter.enabled.is_none_or(|enabled| rule.enabled == enabled)
+        && filter.name.as_ref().is_none_or(|name| *rule.name == **name)
 }
 
 impl ListPosition {
@@ -394,7 +412,7 @@ impl ListPosition {
         if let Some(cursor) = cursor.strip_prefix('d') {
             return Ok(Self::Database((!cursor.is_empty()).then(|| Cursor::of_text(cursor))));
         }
-        let skipped = cursor.strip_prefix('f').and_then(|it| it.parse().ok());
+        let skipped = cursor.strip_prefix('f').and_then(|digits| digits.parse().ok());
         let no_cursor = || RepositoryError::Cursor.into();
         skipped.map(Self::File).ok_or_else(no_cursor)
     }
@@ -403,7 +421,7 @@ impl ListPosition {
         Cursor::of_text(&match self {
             Self::File(skipped) => format!("f{skipped}"),
             Self::Database(cursor) => {
-                format!("d{}", cursor.as_ref().map_or("", |it| it.as_text()))
+                format!("d{}", cursor.as_ref().map_or("", |cursor| cursor.as_text()))
             }
         })
     }

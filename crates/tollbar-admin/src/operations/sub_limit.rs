@@ -41,14 +41,14 @@ pub(crate) fn check(tenant: &str, rule: &Rule, in_force: &[Arc<Rule>]) -> Result
         ("unlimited", rule.unlimited),
         ("stop", rule.stop),
         ("replaces", !rule.replaces.is_empty()),
-        ("tiers", rule.tiers.limits.iter().any(|(_, it)| *it == TierLimits::Unlimited)),
+        ("tiers", rule.tiers.limits.iter().any(|(_, tier)| *tier == TierLimits::Unlimited)),
     ];
     if let Some((field, _)) = loosening.into_iter().find(|(_, is_there)| *is_there) {
         let detail = "a sub-limit cannot lift a limit or keep the operator's rules from applying: \
                       leave it out";
         return Err(Problem::forbidden_field(field, detail));
     }
-    let parents = in_force.iter().filter(|it| is_parent(it, tenant));
+    let parents = in_force.iter().filter(|parent| is_parent(parent, tenant));
     for parent in parents {
         check_below(rule, parent)?;
     }
@@ -70,7 +70,8 @@ fn check_below(rule: &Rule, parent: &Rule) -> Result<(), Problem> {
         let detail = format!("the operator's rule `{name}` comes first: send {most} or less");
         return Err(Problem::forbidden_field("priority", detail));
     }
-    if let (Some(own), Some(allowed)) = (SustainedRate::of(rule), SustainedRate::of(parent))
+    if let (Some(own), Some(allowed)) =
+        (SustainedRate::for_rule(rule), SustainedRate::for_rule(parent))
         && own.is_above(allowed)
     {
         let most = allowed.text();
@@ -91,19 +92,19 @@ fn check_below(rule: &Rule, parent: &Rule) -> Result<(), Problem> {
 fn is_parent(rule: &Rule, tenant: &str) -> bool {
     let is_subs = is_of_database(rule)
         && tenant_of(rule).is_some_and(|owner| is_named_after(&rule.name, owner));
-    let tests = rule.conditions.all().iter().filter(|it| &*it.attribute == "tenant");
-    let may_apply = tests.into_iter().all(|it| it.test.holds(Some(tenant)));
+    let tests = rule.conditions.all().iter().filter(|condition| &*condition.attribute == "tenant");
+    let may_apply = tests.into_iter().all(|condition| condition.test.holds(Some(tenant)));
     rule.enabled && !rule.unlimited && rule.mode == Mode::Enforce && may_apply && !is_subs
 }
 
 fn is_of_database(rule: &Rule) -> bool {
-    rule.id.as_ref().is_some_and(|it| it.parse::<RuleId>().is_ok())
+    rule.id.as_ref().is_some_and(|id| id.parse::<RuleId>().is_ok())
 }
 
 /// The one tenant that a rule is for.
 fn tenant_of(rule: &Rule) -> Option<&str> {
-    rule.conditions.all().iter().find_map(|it| match &it.test {
-        Test::OneOf(values) if &*it.attribute == "tenant" => match &**values {
+    rule.conditions.all().iter().find_map(|condition| match &condition.test {
+        Test::OneOf(values) if &*condition.attribute == "tenant" => match &**values {
             [one] => Some(&**one),
             _ => None,
         },
@@ -112,8 +113,8 @@ fn tenant_of(rule: &Rule) -> Option<&str> {
 }
 
 fn is_named_after(name: &str, tenant: &str) -> bool {
-    let rest = name.strip_prefix(tenant).and_then(|it| it.strip_prefix('/'));
-    rest.is_some_and(|it| !it.is_empty())
+    let rest = name.strip_prefix(tenant).and_then(|rest| rest.strip_prefix('/'));
+    rest.is_some_and(|rest| !rest.is_empty())
 }
 
 /// The rate at which requests pass in the long run.
@@ -127,21 +128,21 @@ struct SustainedRate<'r> {
 impl<'r> SustainedRate<'r> {
     /// Of a rule: of its limits together the lowest rate, of its tiers the highest, since nobody here
     /// knows which tier a tenant's requests have. `None` where nothing bounds it.
-    fn of(rule: &'r Rule) -> Option<Self> {
+    fn for_rule(rule: &'r Rule) -> Option<Self> {
         let own =
             (rule.tiers.default.is_none() && !rule.limits.is_empty()).then_some(&*rule.limits);
-        let tiers = rule.tiers.limits.iter().map(|(_, it)| it.limits());
+        let tiers = rule.tiers.limits.iter().map(|(_, tier)| tier.limits());
         let groups: Vec<Option<Self>> = own.into_iter().chain(tiers).map(Self::lowest).collect();
         let groups: Option<Vec<Self>> = groups.into_iter().collect();
-        groups?.into_iter().reduce(|most, it| if it.is_above(most) { it } else { most })
+        groups?.into_iter().reduce(|most, rate| if rate.is_above(most) { rate } else { most })
     }
 
     fn lowest(limits: &'r [Limit]) -> Option<Self> {
-        let rates = limits.iter().filter(|it| !it.policy().has_permits()).map(|by| {
+        let rates = limits.iter().filter(|limit| !limit.policy().has_permits()).map(|by| {
             let window_us = by.policy().window().as_micros().max(1);
             Self { limit: by.policy().limit(), window_us, by }
         });
-        rates.reduce(|least, it| if least.is_above(it) { it } else { least })
+        rates.reduce(|least, rate| if least.is_above(rate) { rate } else { least })
     }
 
     /// 3/min is above 2/min: 3 x 60 s > 2 x 60 s.
@@ -156,7 +157,7 @@ impl<'r> SustainedRate<'r> {
 
 /// The most that may be in flight; `None` where nothing bounds it.
 fn permits(rule: &Rule) -> Option<u64> {
-    let tiers = rule.tiers.limits.iter().flat_map(|(_, it)| it.limits());
+    let tiers = rule.tiers.limits.iter().flat_map(|(_, tier)| tier.limits());
     let all = rule.limits.iter().chain(tiers).map(Limit::policy);
-    all.filter(|it| it.has_permits()).map(tollbar::Policy::limit).max()
+    all.filter(|policy| policy.has_permits()).map(tollbar::Policy::limit).max()
 }

@@ -49,10 +49,10 @@ fn check_text(field: &str, text: &str, bytes_max: usize) -> Result<String, Probl
 }
 
 /// True for control characters, and for those that take no room or turn the direction of writing.
-pub(crate) fn is_hidden(it: char) -> bool {
-    it.is_control()
+pub(crate) fn is_hidden(c: char) -> bool {
+    c.is_control()
         || matches!(
-            it,
+            c,
             '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{feff}'
                 | '\u{200b}'..='\u{200f}'
                 | '\u{2028}'..='\u{202e}'

@@ -127,7 +127,7 @@ impl TokenForm {
             }
             scopes.push(scope);
         }
-        let is_tenants = |it: &&Scope| matches!(it, Scope::Tenant(_));
+        let is_tenants = |scope: &&Scope| matches!(scope, Scope::Tenant(_));
         if scopes.iter().filter(is_tenants).count() > 1 {
             let detail = "a token is of one tenant: make one for each";
             return Err(Problem::invalid_field("scopes", detail));

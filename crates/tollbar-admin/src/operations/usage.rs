@@ -111,16 +111,18 @@ async fn read_usage(
         vec![find_in_force(admin, reach, rule)?]
     } else {
         let all = admin.daemon.engine.rules();
-        let is_counted_by = |it: &&Arc<Rule>| is_counted_by(it, attribute) && is_visible(it, reach);
+        let is_counted_by =
+            |rule: &&Arc<Rule>| is_counted_by(rule, attribute) && is_visible(rule, reach);
         all.rules().iter().filter(is_counted_by).take(RULES_MAX).cloned().collect()
     };
     let mut limits = Vec::new();
     for rule in &rules {
         let usages =
             admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?.usage(&request).await?;
-        limits.extend(usages.into_iter().map(|it| LimitUsage::of(rule, it)));
+        limits.extend(usages.into_iter().map(|usage| LimitUsage::new(rule, usage)));
     }
-    Usages::of(limits).ok_or_else(|| Problem::not_found("limit: no rule counts such a subject"))
+    Usages::from_limits(limits)
+        .ok_or_else(|| Problem::not_found("limit: no rule counts such a subject"))
 }
 
 /// Returns true if a rule counts by this attribute alone.
@@ -152,19 +154,19 @@ pub(crate) fn list_top_denied(
         vec![find_in_force(admin, reach, rule)?]
     } else {
         let all = admin.daemon.engine.rules();
-        all.rules().iter().filter(|it| is_visible(it, reach)).cloned().collect()
+        all.rules().iter().filter(|rule| is_visible(rule, reach)).cloned().collect()
     };
     let mut items = Vec::new();
     for rule in &rules {
         // One that is gone by now denies nobody.
         let handle = admin.daemon.engine.rule(&rule.name).ok();
-        let limited = handle.map_or_else(Vec::new, |it| it.top_denied(count));
-        items.extend(limited.into_iter().map(|it| DeniedSubject {
+        let limited = handle.map_or_else(Vec::new, |handle| handle.top_denied(count));
+        items.extend(limited.into_iter().map(|key| DeniedSubject {
             rule_id: rule.identity().to_string(),
             rule: rule.name.to_string(),
-            subject: it.subject,
-            count: it.count,
-            error: it.error,
+            subject: key.subject,
+            count: key.count,
+            error: key.error,
         }));
         // Kept small on the way: there may be many rules.
         items.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.subject.cmp(&b.subject)));
@@ -191,7 +193,7 @@ pub(crate) async fn list_rows(
     page: &PageRequest,
 ) -> Result<Page<UsageRow>, Problem> {
     if let Reach::Tenant(tenant) = actor.reach(Permission::See)? {
-        if filter.tenant.as_deref().is_some_and(|it| it != tenant) {
+        if filter.tenant.as_deref().is_some_and(|wanted| wanted != tenant) {
             return Err(Problem::forbidden(format!("this token is of tenant `{tenant}` only")));
         }
         filter.tenant = Some(tenant.to_owned());
@@ -201,7 +203,7 @@ pub(crate) async fn list_rows(
 
 impl Usages {
     /// `None` where there is no limit. The tightest has the least of its limit remaining.
-    pub(crate) fn of(mut limits: Vec<LimitUsage>) -> Option<Self> {
+    pub(crate) fn from_limits(mut limits: Vec<LimitUsage>) -> Option<Self> {
         limits.sort_by(|a, b| {
             let share = |one: &LimitUsage, other: &LimitUsage| {
                 u128::from(one.remaining) * u128::from(other.limit)
@@ -213,7 +215,7 @@ impl Usages {
 }
 
 impl LimitUsage {
-    pub(crate) fn of(rule: &Rule, usage: Usage) -> Self {
+    pub(crate) fn new(rule: &Rule, usage: Usage) -> Self {
         Self {
             rule_id: rule.identity().to_string(),
             rule: rule.name.to_string(),

@@ -91,7 +91,7 @@ fn read_or_write(file: &mut File) -> io::Result<String> {
 fn random_name() -> String {
     let mut host = String::new();
     let read = File::open("/proc/sys/kernel/hostname")
-        .and_then(|it| it.take(64).read_to_string(&mut host));
+        .and_then(|file| file.take(64).read_to_string(&mut host));
     let host = match read {
         Ok(_) if parse(host.trim()).is_ok() => host.trim(),
         _ => "node",

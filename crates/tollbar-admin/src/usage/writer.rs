@@ -11,12 +11,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use crate::database::{BatchOutcome, Repository, RepositoryError, Result};
+use tollbar_daemon::health::HealthPart;
 use tollbar_daemon::shutdown::ShutdownSignal;
+use tollbar_daemon::tasks::{Pulse, Task, Tasks};
 use tollbar_daemon::usage::Tally;
 use tollbar_daemon::usage::UsageRow;
+
+/// The usage that is written to the database, as a part of the daemon.
+pub const USAGE: HealthPart = HealthPart {
+    name: "usage",
+    degraded: "cannot write usage: it is kept in memory",
+    recovered: "usage is written again",
+};
+
+/// For one flush. A transaction is given up after half a minute, and a flush begins with one that failed before.
+const FLUSH_MAX: Duration = Duration::from_mins(2);
 
 /// Rows of one batch, which is one transaction.
 const BATCH_ROWS_MAX: usize = 5_000;
@@ -73,37 +85,13 @@ impl<B: UsageTable> UsageWriter<B> {
         Self { table, node, tally, last: None, batches: VecDeque::new(), is_sent: false }
     }
 
-    /// Writes every so often until `ended`, and then once more.
-    pub async fn run(mut self, every: Duration, mut ended: ShutdownSignal) {
-        let mut turns = interval(every);
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first is at once, and there is nothing to write yet.
-        turns.tick().await;
-        let mut is_failing = false;
-        loop {
-            let flushed = async {
-                turns.tick().await;
-                self.flush().await
-            };
-            // A flush that waits for a silent database is given up: its batch is sent again by the last one.
-            let flushed = tokio::select! {
-                () = ended.wait() => return self.finish().await,
-                flushed = flushed => flushed,
-            };
-            match flushed {
-                Ok(()) if std::mem::take(&mut is_failing) => info!("usage is written again"),
-                Ok(()) => {}
-                Err(error) => {
-                    if !std::mem::replace(&mut is_failing, true) {
-                        warn!(%error, "cannot write usage: it is kept in memory");
-                    }
-                }
-            }
-        }
+    /// Starts the task that writes every so often until `ended`, and then once more.
+    pub fn start(self, tasks: &Tasks, every: Duration, ended: &ShutdownSignal) -> Pulse {
+        tasks.start("usage", every * 2 + FLUSH_MAX, ended, UsageTask { writer: self, every })
     }
 
     /// The last flush: a database that is away for a moment is waited for, one that stays away is not.
-    async fn finish(mut self) {
+    async fn finish(&mut self) {
         let written = timeout(LAST_FLUSH_MAX, async {
             while self.flush().await.is_err() {
                 tokio::time::sleep(LAST_PAUSE).await;
@@ -157,6 +145,32 @@ impl<B: UsageTable> UsageWriter<B> {
             }
         }
         Ok(())
+    }
+}
+
+struct UsageTask<B> {
+    writer: UsageWriter<B>,
+    every: Duration,
+}
+
+impl<B: UsageTable> Task for UsageTask<B> {
+    async fn run(&mut self, pulse: &Pulse, mut ended: ShutdownSignal) {
+        let mut turns = interval(self.every);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first is at once, and there is nothing to write yet.
+        turns.tick().await;
+        loop {
+            let flushed = async {
+                turns.tick().await;
+                self.writer.flush().await
+            };
+            // A flush that waits for a silent database is given up: its batch is sent again by the last one.
+            let flushed = tokio::select! {
+                () = ended.wait() => return self.writer.finish().await,
+                flushed = flushed => flushed,
+            };
+            pulse.record(flushed.map_err(|error| error.to_string().into()));
+        }
     }
 }
 

@@ -127,7 +127,7 @@ impl ServerFlags {
             })?),
             None => std::env::var("TOLLBAR_TOKEN").ok(),
         };
-        let token = token.map(|it| it.trim().to_owned()).filter(|it| !it.is_empty());
+        let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
         let connector = Connector::new(self.server.clone(), self.ca.as_deref())
             .map_err(ApiError::InvalidInput)?;
         Ok(Client { connector, token, json: self.json })
@@ -254,7 +254,7 @@ pub(super) struct Query(Vec<(&'static str, String)>);
 
 impl Query {
     pub(super) fn and(mut self, name: &'static str, value: Option<&str>) -> Self {
-        self.0.extend(value.map(|it| (name, it.to_owned())));
+        self.0.extend(value.map(|value| (name, value.to_owned())));
         self
     }
 
@@ -276,7 +276,7 @@ pub(super) fn segment(text: &str) -> String {
             segment.push(char::from(byte));
         } else {
             // Writing to a string cannot fail.
-            let _ = write!(segment, "%{byte:02X}");
+            write!(segment, "%{byte:02X}").unwrap_or_default();
         }
     }
     segment
@@ -287,7 +287,7 @@ impl Refusal {
         let problem: Value = serde_json::from_slice(body).unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let errors = problem["errors"].as_array().into_iter().flatten();
-        let errors = errors.map(|it| (text(&it["field"]), text(&it["detail"]))).collect();
+        let errors = errors.map(|error| (text(&error["field"]), text(&error["detail"]))).collect();
         Self { status, code: text(&problem["code"]), detail: text(&problem["detail"]), errors }
     }
 
@@ -311,8 +311,8 @@ impl std::fmt::Display for Refusal {
         let [told, code] = [detail, code.as_str()].map(visible);
         write!(f, "the daemon refuses: {told} ({status} {code})")?;
         // Of one field the sentence has said it.
-        for (field, detail) in errors.iter().filter(|it| !detail.contains(&it.1)) {
-            let [field, detail] = [field, detail].map(|it| visible(it));
+        for (field, detail) in errors.iter().filter(|error| !detail.contains(&error.1)) {
+            let [field, detail] = [field, detail].map(|text| visible(text));
             write!(f, "\n  {field}: {detail}")?;
         }
         self.advice().map_or(Ok(()), |advice| write!(f, "\n{advice}"))

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::ExitStatus;
 use super::client::{ApiError, ApiRequest, Client};
 use super::table::cell;
+use tollbar_daemon::clock_watch::format_roughly;
 use tollbar_daemon::duration_flag::DurationFlag;
-use tollbar_daemon::store::ahead_of_clock::format_roughly;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CountersCommand {

@@ -57,7 +57,7 @@ impl ExemptCommand {
                     "subjectType": subject_type,
                     "subjectValue": subject_value,
                     "reason": reason,
-                    "expiresAt": until.map(|it| it.0),
+                    "expiresAt": until.map(|expiry| expiry.0),
                 });
                 let created =
                     client.send(ApiRequest::post(format!("{path}/exemptions"), body)).await?;

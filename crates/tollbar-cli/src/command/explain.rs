@@ -63,7 +63,7 @@ fn text(explanation: &Value) -> String {
         let limits = rule["limits"].as_array().map_or(&[][..], Vec::as_slice);
         if !limits.is_empty() {
             let subject = visible(rule["subject"].as_str().unwrap_or("nobody"));
-            let tier = rule["tier"].as_str().map(|it| format!(", tier {}", visible(it)));
+            let tier = rule["tier"].as_str().map(|tier| format!(", tier {}", visible(tier)));
             let (cost, tier) = (&rule["cost"], tier.unwrap_or_default());
             lines.push(format!("    counts {subject} at a cost of {cost}{tier}"));
         }

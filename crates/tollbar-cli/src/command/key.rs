@@ -153,7 +153,7 @@ impl KeyRecordArgs {
         body["subject"] = json!(self.subject);
         body["ruleId"] = json!(id_of(client, self.rule.as_deref()).await?);
         body["reason"] = json!(self.reason);
-        body["expiresAt"] = json!(until.map(|it| it.0));
+        body["expiresAt"] = json!(until.map(|expiry| expiry.0));
         let record = client.send(ApiRequest::post(format!("{KEYS}/{kind}"), body)).await?;
         Ok(client.show(&record, || table(std::slice::from_ref(&record))))
     }
@@ -163,9 +163,9 @@ impl LiftArgs {
     async fn run(self, client: &Client, kind: &str) -> Result<ExitStatus, ApiError> {
         let rule = id_of(client, self.rule.as_deref()).await?;
         let mut records = client.items(KEYS, &Query::default()).await?;
-        records.retain(|it| {
-            let is_of_rule = rule.as_ref().is_none_or(|rule| it["ruleId"] == **rule);
-            it["kind"] == kind && it["subject"] == *self.subject && is_of_rule
+        records.retain(|record| {
+            let is_of_rule = rule.as_ref().is_none_or(|rule| record["ruleId"] == **rule);
+            record["kind"] == kind && record["subject"] == *self.subject && is_of_rule
         });
         for record in &records {
             let target = format!("{KEYS}/{}", segment(&cell(&record["keyId"])));
@@ -183,14 +183,16 @@ impl LiftArgs {
 
 fn table(records: &[Value]) -> String {
     let mut table = Table::new(&["ID", "WHAT", "SUBJECT", "RULE ID", "UNTIL", "REASON", "BY"]);
-    for it in records {
-        let what = match it["factorPercent"].as_u64() {
-            None => cell(&it["kind"]),
-            Some(percent) => format!("{} x{}", cell(&it["kind"]), factor_text(percent)),
+    for record in records {
+        let what = match record["factorPercent"].as_u64() {
+            None => cell(&record["kind"]),
+            Some(percent) => format!("{} x{}", cell(&record["kind"]), factor_text(percent)),
         };
-        let rule = if it["ruleId"].is_null() { "(all)".to_owned() } else { cell(&it["ruleId"]) };
+        let rule =
+            if record["ruleId"].is_null() { "(all)".to_owned() } else { cell(&record["ruleId"]) };
         let [id, subject, until, reason, by] =
-            ["keyId", "subject", "expiresAt", "reason", "createdBy"].map(|name| cell(&it[name]));
+            ["keyId", "subject", "expiresAt", "reason", "createdBy"]
+                .map(|name| cell(&record[name]));
         table.row(vec![id, what, subject, rule, until, reason, by]);
     }
     table.text("there are no bans and no boosts")
@@ -200,8 +202,9 @@ fn table(records: &[Value]) -> String {
 fn percent(text: &str) -> Result<u64, String> {
     let wrong = || "write a number with at most two decimals, such as 2 or 1.5".to_owned();
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-    let is_number =
-        |it: &str, max| (1..=max).contains(&it.len()) && it.bytes().all(|it| it.is_ascii_digit());
+    let is_number = |digits: &str, max| {
+        (1..=max).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
     if !is_number(whole, 7) || !is_number(decimals, 2) {
         return Err(wrong());
     }

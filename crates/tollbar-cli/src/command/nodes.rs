@@ -23,13 +23,15 @@ impl NodesArgs {
 }
 
 fn text(nodes: &Value) -> String {
-    let mut table = Table::new(&["NODE", "REVISION", "SEEN", ""]);
+    let mut table = Table::new(&["NODE", "REVISION", "SEEN", "STORE", ""]);
     let latest = nodes["revision"].as_u64();
     for node in nodes["items"].as_array().into_iter().flatten() {
         let is_behind = node["revision"].as_u64() < latest;
         let note = if is_behind { "behind" } else { "" };
-        let [name, revision, seen] = ["node", "revision", "seenAt"].map(|name| cell(&node[name]));
-        table.row(vec![name, revision, seen, note.to_owned()]);
+        let mut cells =
+            ["node", "revision", "seenAt", "store"].map(|name| cell(&node[name])).to_vec();
+        cells.push(note.to_owned());
+        table.row(cells);
     }
     format!("{}revision {}\n", table.text("no node has reported yet"), cell(&nodes["revision"]))
 }

@@ -14,7 +14,7 @@ impl Table {
     }
 
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().map(|it| visible(&it)).collect());
+        self.rows.push(cells.into_iter().map(|cell| visible(&cell)).collect());
     }
 
     /// The whole, or `nothing` where there are no rows.
@@ -24,7 +24,7 @@ impl Table {
         }
         let width = |at: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(at));
-            let widest = cells.map(|it| it.chars().count()).max().unwrap_or(0);
+            let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
             widest.max(self.headings[at].len())
         };
         let widths: Vec<usize> = (0..self.headings.len()).map(width).collect();
@@ -42,9 +42,9 @@ impl Table {
 
 /// A table of rows of an answer: each column has a heading and the field it shows.
 pub(super) fn columns(fields: &[(&'static str, &str)], rows: &[Value], nothing: &str) -> String {
-    let mut table = Table::new(&fields.iter().map(|it| it.0).collect::<Vec<_>>());
+    let mut table = Table::new(&fields.iter().map(|field| field.0).collect::<Vec<_>>());
     for row in rows {
-        table.row(fields.iter().map(|it| cell(&row[it.1])));
+        table.row(fields.iter().map(|field| cell(&row[field.1])));
     }
     table.text(nothing)
 }

@@ -50,7 +50,8 @@ impl TokenCommand {
     pub(crate) async fn run(self, client: &Client) -> Result<ExitStatus, ApiError> {
         match self {
             Self::Create { name, scopes, subject, until, database } => {
-                let form = TokenForm { name, scopes, subject, expires_at: until.map(|it| it.0) };
+                let form =
+                    TokenForm { name, scopes, subject, expires_at: until.map(|expiry| expiry.0) };
                 let created = match &database {
                     None => client.send(ApiRequest::post(TOKENS, json!(form))).await?,
                     Some(location) => create_in_database(location, &form).await?,

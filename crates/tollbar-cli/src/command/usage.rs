@@ -75,7 +75,7 @@ struct UsageFilterArgs {
 
 impl UsageFilterArgs {
     fn query(&self) -> Query {
-        let day = |day: Option<Date>| day.map(|it| it.to_string());
+        let day = |day: Option<Date>| day.map(|date| date.to_string());
         Query::default()
             .and("from", day(self.from).as_deref())
             .and("to", day(self.to).as_deref())

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
@@ -19,24 +19,45 @@ const NO_FIELDS: [&str; 4] = ["config", "check_config", "help", "version"];
 
 const WHAT: &str = "the names of flags and what they take, such as `listen: 127.0.0.1:8080`";
 
-/// `command`, whose flags have what the file says as their defaults.
-pub(crate) fn apply(command: Command, path: &Path) -> Result<Command, FileError> {
-    let arguments = arguments(&command);
-    let read = |reader: &mut Reader, top: &Field<'_>| {
-        let mut settings = ConfigReader { arguments: &arguments, defaults: BTreeMap::new() };
-        settings.read(reader, top, "")?;
-        Some(settings.defaults)
-    };
-    let (defaults, _) = yaml::read_file(path, WHAT, read)?;
-    Ok(defaults.into_values().fold(command, |command, FlagDefault { id, values, .. }| {
-        command.mut_arg(id, |it| it.default_values(values))
-    }))
+/// A file that was read: what it says, and where.
+pub(crate) struct ConfigFile {
+    path: PathBuf,
+    defaults: Vec<FlagDefault>,
+}
+
+impl ConfigFile {
+    /// Reads what the file says to the flags of `command`.
+    pub(crate) fn read(command: &Command, path: &Path) -> Result<Self, FileError> {
+        let arguments = arguments(command);
+        let read = |reader: &mut Reader, top: &Field<'_>| {
+            let mut settings = ConfigReader { arguments: &arguments, defaults: BTreeMap::new() };
+            settings.read(reader, top, "")?;
+            Some(settings.defaults)
+        };
+        let (defaults, _) = yaml::read_file(path, WHAT, read)?;
+        Ok(Self { path: path.to_owned(), defaults: defaults.into_values().collect() })
+    }
+
+    /// `command`, whose flags have what the file says as their defaults.
+    pub(crate) fn apply(&self, command: Command) -> Command {
+        self.defaults.iter().fold(command, |command, FlagDefault { id, values, .. }| {
+            let values = values.clone();
+            command.mut_arg(id, |argument| argument.default_values(values))
+        })
+    }
+
+    /// Where the file says something to the flag of this id: its name and the line.
+    pub(crate) fn place_of(&self, id: &str) -> Option<String> {
+        let default = self.defaults.iter().find(|default| default.id == id)?;
+        Some(format!("{}:{}", self.path.display(), default.at.line))
+    }
 }
 
 /// Flags by the names of their fields.
-fn arguments(command: &Command) -> BTreeMap<String, &Arg> {
-    let named =
-        command.get_arguments().filter_map(|it| Some((it.get_long()?.replace('-', "_"), it)));
+pub(super) fn arguments(command: &Command) -> BTreeMap<String, &Arg> {
+    let named = command
+        .get_arguments()
+        .filter_map(|argument| Some((argument.get_long()?.replace('-', "_"), argument)));
     named.filter(|(name, _)| !NO_FIELDS.contains(&name.as_str())).collect()
 }
 
@@ -58,7 +79,8 @@ impl ConfigReader<'_> {
         for (key, field) in reader.fields(mapping, WHAT)?.rest() {
             let name = format!("{prefix}{}", key.text);
             let group = format!("{name}_");
-            let is_group = self.arguments.keys().any(|it| it.starts_with(&group));
+            let is_group =
+                self.arguments.keys().any(|argument_name| argument_name.starts_with(&group));
             match self.arguments.get(&name) {
                 _ if is_group && matches!(field.node.value, Value::Map(_)) => {
                     self.read(reader, &field, &group)?;

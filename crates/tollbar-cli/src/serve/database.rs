@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::task::JoinHandle;
 use tollbar::SystemClock;
 
 use crate::config::Config;
 use tollbar_admin::database::sync::follower::{FollowError, Follower};
-use tollbar_admin::database::{LiveRules, Repository, RepositoryError};
+use tollbar_admin::database::sync::node_stores::{NODES, NodeStore};
+use tollbar_admin::database::{LiveRules, RULES_CACHE, Repository, RepositoryError};
 use tollbar_admin::usage::node::NodeIdentity;
-use tollbar_admin::usage::writer::UsageWriter;
+use tollbar_admin::usage::writer::{USAGE, UsageWriter};
+use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::shutdown::ShutdownSignal;
 use tollbar_daemon::usage::Tally;
 
@@ -24,14 +25,6 @@ pub(crate) struct Database {
     usage_writer: UsageWriter<Repository>,
     flush_every: Duration,
     node: NodeIdentity,
-}
-
-/// The tasks that follow a database and write usage to it.
-pub(crate) struct DatabaseTasks {
-    follower: JoinHandle<()>,
-    usage_writer: JoinHandle<()>,
-    /// Its name is this node's for as long as the daemon runs.
-    _node: NodeIdentity,
 }
 
 /// Why there is none.
@@ -61,24 +54,25 @@ impl Database {
         let node = NodeIdentity::new(config.metering.node.as_deref(), state_path.as_deref());
         let node = node.map_err(DatabaseError::NodeIdentity)?;
         let (live, cache) = (Arc::clone(live), config.database.cache());
-        let follower = Follower::start(live, repository.clone(), cache, node.name.clone()).await?;
+        let store = config.store.counting_place();
+        let node_store = NodeStore { name: node.name.clone(), store };
+        let follower = Follower::start(live, repository.clone(), cache, node_store).await?;
         let usage_writer = UsageWriter::new(repository.clone(), node.name.clone(), tally);
         let flush_every = config.metering.usage_flush.0;
         Ok(Some(Self { repository, follower, usage_writer, flush_every, node }))
     }
 
-    /// Follows it and writes usage until `ended`.
-    pub(crate) fn start(self, ended: &ShutdownSignal) -> DatabaseTasks {
-        let follower = tokio::spawn(self.follower.run(ended.clone()));
-        let usage_writer = tokio::spawn(self.usage_writer.run(self.flush_every, ended.clone()));
-        DatabaseTasks { follower, usage_writer, _node: self.node }
-    }
-}
-
-impl DatabaseTasks {
-    /// Returns when all usage and the last rules are written, or cannot be.
-    pub(crate) async fn finish(self) {
-        // What went wrong has been told.
-        let _ = (self.follower.await, self.usage_writer.await);
+    /// Follows it and writes usage until `ended`. Returns the name of this node, which is taken while it is held.
+    pub(crate) fn start(self, daemon: &Daemon, ended: &ShutdownSignal) -> NodeIdentity {
+        let live = Arc::clone(self.follower.live());
+        if self.follower.has_cache() {
+            daemon.health.add(RULES_CACHE, move || Some(live.cache_health()));
+        }
+        let nodes_apart = self.follower.nodes_apart();
+        daemon.health.add(NODES, move || Some(nodes_apart.health()));
+        self.follower.start_tasks(&daemon.tasks, ended);
+        let pulse = self.usage_writer.start(&daemon.tasks, self.flush_every, ended);
+        daemon.health.add(USAGE, move || Some(pulse.health()));
+        self.node
     }
 }

@@ -2,17 +2,29 @@
 
 use std::io::{self, Write};
 
+use tollbar_rules::RuleSet;
+
 use tollbar_admin::operations::auth::credential::Credential;
 
 use crate::config::Config;
 
 /// Prints where the daemon listens and how to try it. An error is ignored: standard output may be closed.
-pub(super) fn print(config: &Config, urls: &[String], admin_token: Option<&Credential>) {
-    let _ = write(config, urls, admin_token, io::stdout().lock());
+pub(super) fn print(config: &Config, rules: &RuleSet, urls: &[String], token: Option<&Credential>) {
+    #[expect(
+        clippy::let_underscore_must_use,
+        reason = "a daemon without a standard output serves as well"
+    )]
+    let _ = write(config, rules, urls, token, io::stdout().lock());
+}
+
+/// True where no request meets a limit, because there is no rule yet.
+pub(super) fn is_without_limits(config: &Config, rules: &RuleSet) -> bool {
+    rules.is_empty() && config.envoy.envoy_config.is_none()
 }
 
 fn write(
     config: &Config,
+    rules: &RuleSet,
     urls: &[String],
     admin_token: Option<&Credential>,
     mut to: impl Write,
@@ -34,6 +46,14 @@ fn write(
     }
     if let Some(location) = &config.database.database {
         writeln!(to, "rules: {location}")?;
+        if is_without_limits(config, rules) {
+            writeln!(
+                to,
+                "rules: none yet, so nothing is limited; begin with one for each client:"
+            )?;
+            writeln!(to, "  echo 'rules: [{{ name: per_client, limit: 100/min }}]' > rules.yaml")?;
+            writeln!(to, "  tollbar rules apply rules.yaml")?;
+        }
     }
     let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));
     if let (Some(proxy), Some(upstream)) = (proxy, &config.gateway.upstream) {

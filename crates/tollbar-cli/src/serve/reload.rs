@@ -2,20 +2,63 @@
 //! What cannot be used leaves all as it was, and is told.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use tokio::signal::unix::Signal;
+use tokio::time::{MissedTickBehavior, interval};
 use tollbar::Store;
 use tollbar_rules::{Finding, RuleFile, RuleWatch};
 use tracing::{error, info, warn};
 
-use crate::config::{Config, ConfigError};
+use super::systemd;
+use crate::config::{Config, ConfigError, IdleField};
 use tollbar_admin::database::LiveRules;
 use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::metrics::ReloadKind;
 use tollbar_daemon::net::tls::Tls;
 use tollbar_daemon::protocol::envoy::EnvoyLimits;
-use tollbar_daemon::protocol::forward_auth::Trust;
+use tollbar_daemon::protocol::forward_auth::ProxyTrust;
+use tollbar_daemon::shutdown::ShutdownSignal;
+use tollbar_daemon::tasks::{Pulse, Task, Tasks};
 use tollbar_daemon::token::Tokens;
+
+/// How often files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// For reading all files once.
+const TURN_MAX: Duration = Duration::from_secs(30);
+
+/// Looks at files every second, and reads all of them again on SIGHUP.
+pub(crate) struct ReloadTask {
+    pub(crate) reloader: Reloader,
+    pub(crate) hang_up: Signal,
+    pub(crate) tls: Option<Tls>,
+}
+
+impl ReloadTask {
+    pub(crate) fn start(self, tasks: &Tasks, stopped: &ShutdownSignal) {
+        tasks.start("reload", TURN_MAX, stopped, self);
+    }
+}
+
+impl Task for ReloadTask {
+    async fn run(&mut self, pulse: &Pulse, mut stopped: ShutdownSignal) {
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stopped.wait() => return,
+                _ = self.hang_up.recv() => {
+                    systemd::notify_reloading();
+                    self.reloader.reload_all(self.tls.as_mut());
+                    systemd::notify_ready();
+                }
+                _ = looks.tick() => self.reloader.reload_changed(),
+            }
+            pulse.succeed();
+        }
+    }
+}
 
 /// Reads files again and puts them in force.
 pub(crate) struct Reloader {
@@ -24,7 +67,7 @@ pub(crate) struct Reloader {
     live: Arc<LiveRules>,
     tokens: Option<Arc<Tokens>>,
     envoy: Arc<EnvoyLimits>,
-    trust: Arc<ArcSwap<Trust>>,
+    trust: Arc<ProxyTrust>,
     watch: Option<RuleWatch>,
 }
 
@@ -35,7 +78,7 @@ impl Reloader {
         live: Arc<LiveRules>,
         tokens: Option<Arc<Tokens>>,
         envoy: Arc<EnvoyLimits>,
-        trust: Arc<ArcSwap<Trust>>,
+        trust: Arc<ProxyTrust>,
     ) -> Self {
         let watched = config.rules.as_deref().filter(|_| !config.no_watch);
         let watch = watched.map(RuleWatch::new);
@@ -44,8 +87,8 @@ impl Reloader {
 
     /// Reads everything again, whether it has changed or not.
     pub(crate) fn reload_all(&mut self, tls: Option<&mut Tls>) {
-        // What is read here is no news to who watches.
-        let _ = self.watch.as_mut().and_then(RuleWatch::read_changed);
+        // What is read here is no news to the watch.
+        drop(self.watch.as_mut().and_then(RuleWatch::read_changed));
         self.put_in_force(self.config.read_rules(), true);
         let metrics = &self.daemon.metrics;
         if let (Some(tokens), read) = (&self.tokens, self.config.read_tokens()) {
@@ -60,15 +103,14 @@ impl Reloader {
             }
         }
         if self.config.proxies.api_keys.is_some() {
-            match self.config.proxies.trust() {
-                Ok(trust) => {
-                    self.trust.store(Arc::new(trust));
-                    info!("API keys reloaded");
-                }
+            let read = self.trust.reload_api_keys(&self.config.proxies);
+            metrics.count_reload(ReloadKind::ApiKeys, read.is_ok());
+            match read {
+                Ok(()) => info!("API keys reloaded"),
                 Err(error) => error!(%error, "the API keys stay as they were"),
             }
         }
-        self.envoy.reload();
+        self.count_envoy_reload(self.envoy.reload());
         let reloaded = tls.map(Tls::reload);
         if let Some(reloaded) = &reloaded {
             metrics.count_reload(ReloadKind::Certificates, reloaded.is_ok());
@@ -83,7 +125,7 @@ impl Reloader {
     /// Looks whether files of rules or limits have changed, and puts them in force then.
     pub(crate) fn reload_changed(&mut self) {
         if !self.config.no_watch {
-            self.envoy.reload_changed();
+            self.count_envoy_reload(self.envoy.reload_changed());
         }
         let Some(read) = self.watch.as_mut().and_then(RuleWatch::read_changed) else {
             return;
@@ -96,6 +138,13 @@ impl Reloader {
         self.put_in_force(read, false);
     }
 
+    /// Counts a reload of Envoy's files, if there was one.
+    fn count_envoy_reload(&self, is_good: Option<bool>) {
+        if let Some(is_good) = is_good {
+            self.daemon.metrics.count_reload(ReloadKind::EnvoyLimits, is_good);
+        }
+    }
+
     /// Tells that nothing has changed only to who asked.
     fn put_in_force(&self, read: Result<RuleFile, ConfigError>, was_asked: bool) {
         let Daemon { engine, metrics, .. } = &*self.daemon;
@@ -105,10 +154,13 @@ impl Reloader {
                 let warnings = file.warnings;
                 let diff = self.live.put_file(file.rules);
                 metrics.rules_loaded(self.daemon.now());
+                // What changes is warned of by the task that looks at the rules in force.
+                if was_asked {
+                    self.config.idle_fields(&engine.rules()).iter().for_each(IdleField::log);
+                }
                 if was_asked || !diff.is_empty() {
                     metrics.count_reload(ReloadKind::Rules, true);
-                    warn_of(&warnings);
-                    self.config.warn_of_permits(&engine.rules());
+                    warn_of(&warnings, self.config.database.database.is_some());
                     let [added, removed] = [diff.added.len(), diff.removed.len()];
                     let changed = diff.changed.len();
                     info!(rules, added, changed, removed, "rules reloaded");
@@ -128,9 +180,10 @@ fn check_supported(file: RuleFile, store: &dyn Store) -> Result<RuleFile, Config
     Ok(file)
 }
 
-/// Tells what the rules' writer should know.
-pub(crate) fn warn_of(warnings: &[Finding]) {
-    for warning in warnings {
+/// Logs what is allowed in the file and probably not meant. That its rules limit nothing is no news where a
+/// database may have more.
+pub(crate) fn warn_of(warnings: &[Finding], has_database: bool) {
+    for warning in warnings.iter().filter(|warning| !(has_database && warning.field == "rules")) {
         warn!(%warning, "--rules");
     }
 }

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Daemon, serve};
-use crate::office::{Office, RULES, TOKENS, first_token, send};
+use crate::admin_daemon::{AdminDaemon, RULES, TOKENS, first_token, send};
+use crate::common::{Daemon, Scratch, serve};
 
 const FILE: &str = "rules: [{ name: a, limit: 3/day }]";
 
 #[test]
 fn the_first_start_shows_a_token_once_and_never_in_the_log() {
-    let office = Office::open("first", FILE);
-    let Office { daemon, token, database, scratch } = office;
+    let admin = AdminDaemon::open("first", FILE);
+    let AdminDaemon { daemon, token, database, scratch } = admin;
     assert_eq!((token.len(), &token[..5]), (69, "tbar_"));
     assert_eq!(daemon.stop(), 0);
     let mut again = Daemon::start_logged(&["--database", &database]);
@@ -23,68 +23,87 @@ fn the_first_start_shows_a_token_once_and_never_in_the_log() {
 
     let fresh = scratch.path("fresh.sqlite");
     let mut logged = Daemon::start_logged(&["--database", &fresh]);
-    assert!(first_token(&logged).is_some_and(|it| it != token));
+    assert!(first_token(&logged).is_some_and(|other| other != token));
     logged.signal("TERM");
     assert_eq!(logged.wait(), 0);
     assert!(!logged.rest_of_log().contains("tbar_"));
     // What is kept of a token is no token.
     for file in [&database, &fresh] {
         let bytes = std::fs::read(file).unwrap();
-        assert!(!bytes.windows(16).any(|it| it == &token.as_bytes()[5..21]));
+        assert!(!bytes.windows(16).any(|window| window == &token.as_bytes()[5..21]));
     }
+}
+
+/// It started in silence and let everything pass.
+#[test]
+fn a_database_without_a_rule_says_that_nothing_is_limited_and_how_to_begin() {
+    let scratch = Scratch::new("no-rules");
+    let database = scratch.path("rules.sqlite");
+    let mut daemon = Daemon::start_logged(&["--database", &database]);
+    daemon.logged("nothing is limited");
+    let greeting = daemon.greeting.join("\n");
+    assert!(greeting.contains("rules: none yet, so nothing is limited; begin with"), "{greeting}");
+    assert!(greeting.contains("tollbar rules apply"), "{greeting}");
+    assert_eq!(daemon.check("7"), 200);
+    let file = scratch.file("rules.yaml", "rules: [{ name: a, limit: 9/s }]");
+    let greeting = Daemon::start(&["--database", &database, "--rules", &file]).greeting.join("\n");
+    assert!(!greeting.contains("nothing is limited"), "{greeting}");
 }
 
 #[test]
 fn a_revoked_token_is_refused_on_every_node_within_a_second() {
-    let office = Office::open("revoked", FILE);
-    let other = Daemon::start(&["--database", &office.database]);
+    let admin = AdminDaemon::open("revoked", FILE);
+    let other = Daemon::start(&["--database", &admin.database]);
     let form = json!({ "name": "ci", "scopes": ["read"] });
-    let made = office.ask("POST", TOKENS, &form).expect(201);
+    let made = admin.ask("POST", TOKENS, &form).expect(201);
     let token = made["token"].as_str().unwrap();
     let lines = format!("authorization: Bearer {token}\r\n");
-    let nodes = [office.daemon.address("admin"), other.address("admin")];
+    let nodes = [admin.daemon.address("admin"), other.address("admin")];
     let status = |node: &str| send(node, "GET", RULES, &lines, b"").status;
     assert_eq!(nodes.map(status), [200, 200]);
     let revoked = format!("{TOKENS}/{}", made["tokenId"]);
-    office.ask("DELETE", &revoked, &Value::Null).expect(204);
+    admin.ask("DELETE", &revoked, &Value::Null).expect(204);
     // How long exactly, the tests of the gate say by a clock of their own; here, that it comes about.
     for node in nodes {
-        let refused = (0..100_000).map(|_| status(node)).find(|it| *it != 200);
+        let refused = (0..100_000).map(|_| status(node)).find(|status| *status != 200);
         assert_eq!(refused, Some(401));
     }
     let told = send(nodes[1], "GET", RULES, &lines, b"").problem(401, "unauthorized");
     assert_eq!(told, "");
-    office.ask("DELETE", &revoked, &Value::Null).expect(204);
-    office.ask("DELETE", &format!("{TOKENS}/999"), &Value::Null).problem(404, "not_found");
-    let listed = office.get(TOKENS);
+    admin.ask("DELETE", &revoked, &Value::Null).expect(204);
+    admin.ask("DELETE", &format!("{TOKENS}/999"), &Value::Null).problem(404, "not_found");
+    let listed = admin.get(TOKENS);
     let tokens = listed["items"].as_array().unwrap();
-    assert!(tokens.iter().any(|it| it["name"] == "ci" && it["revokedAt"].is_string()), "{listed}");
+    assert!(
+        tokens.iter().any(|token| token["name"] == "ci" && token["revokedAt"].is_string()),
+        "{listed}"
+    );
     assert!(!listed.to_string().contains("tbar_"));
 }
 
 #[test]
 fn wrong_tokens_are_limited_and_lock_nobody_out_who_is_known() {
-    let office = Office::open("wrong", FILE);
-    office.get(RULES);
+    let admin = AdminDaemon::open("wrong", FILE);
+    admin.get(RULES);
     let wrong = format!("authorization: Bearer tbar_{}\r\n", "0".repeat(64));
     let statuses: Vec<u16> =
-        (0..12).map(|_| office.send("GET", RULES, &wrong, b"").status).collect();
+        (0..12).map(|_| admin.send("GET", RULES, &wrong, b"").status).collect();
     assert_eq!(statuses[..10], [401; 10], "ten wrong ones a minute are told so");
     assert!(statuses[10..].contains(&429), "{statuses:?}");
-    let told = office.send("GET", RULES, "authorization: Bearer nonsense\r\n", b"");
+    let told = admin.send("GET", RULES, "authorization: Bearer nonsense\r\n", b"");
     let after: u64 = told.header("retry-after").parse().unwrap();
     assert!((1..=6).contains(&after), "{after}");
     told.problem(429, "too_many_failures");
     // To say nothing is no guess.
-    office.send("GET", RULES, "", b"").problem(401, "unauthorized");
-    assert_eq!(office.send("GET", "/healthz", "", b"").status, 200);
+    admin.send("GET", RULES, "", b"").problem(401, "unauthorized");
+    assert_eq!(admin.send("GET", "/healthz", "", b"").status, 200);
 }
 
 #[test]
 fn whatever_is_no_token_is_told_what_to_send() {
-    let office = Office::open("none", FILE);
-    let token = &office.token;
-    let told = office.send("GET", RULES, "", b"");
+    let admin = AdminDaemon::open("none", FILE);
+    let token = &admin.token;
+    let told = admin.send("GET", RULES, "", b"");
     told.problem(401, "unauthorized");
     assert_eq!(told.header("www-authenticate"), "Bearer");
     for lines in [
@@ -97,24 +116,24 @@ fn whatever_is_no_token_is_told_what_to_send() {
         "authorization: Bearer \u{e9}\r\n".to_owned(),
         format!("cookie: token={token}\r\n"),
     ] {
-        office.send("GET", RULES, &lines, b"").problem(401, "unauthorized");
+        admin.send("GET", RULES, &lines, b"").problem(401, "unauthorized");
     }
     let lines = format!("authorization: bearer {token}\r\n");
-    assert_eq!(office.send("GET", RULES, &lines, b"").status, 200, "the scheme has no case");
+    assert_eq!(admin.send("GET", RULES, &lines, b"").status, 200, "the scheme has no case");
 }
 
 #[test]
 fn nothing_else_of_a_request_is_looked_at_before_its_token() {
-    let office = Office::open("before", FILE);
-    let token = office.token_of(&["usage:me"], Some("user:1"));
+    let admin = AdminDaemon::open("before", FILE);
+    let token = admin.token_of(&["usage:me"], Some("user:1"));
     let bearer = format!("if-match: nonsense\r\nauthorization: Bearer {token}\r\n");
-    let document = office.get("/openapi.json");
+    let document = admin.get("/openapi.json");
     let mut count = 0;
     for (path, operations) in document["paths"].as_object().unwrap() {
         // No id, no parameter, no version and no body that could be used.
         let target = format!("{}?nosuch=%ff", path.replace('{', "%ff").replace('}', ""));
         for (method, operation) in operations.as_object().unwrap() {
-            let send = |lines: &str| office.send(&method.to_uppercase(), &target, lines, b"{");
+            let send = |lines: &str| admin.send(&method.to_uppercase(), &target, lines, b"{");
             if operation["security"] == json!([]) {
                 send("").problem(400, "bad_request");
                 continue;
@@ -134,8 +153,8 @@ fn nothing_else_of_a_request_is_looked_at_before_its_token() {
 
 #[test]
 fn beyond_loopback_it_needs_tls_or_a_word_that_it_does_not() {
-    let office = Office::open("exposed", FILE);
-    let database = office.scratch.path("exposed.sqlite");
+    let admin = AdminDaemon::open("exposed", FILE);
+    let database = admin.scratch.path("exposed.sqlite");
     let args = ["--check-config", "--admin", "0.0.0.0:0", "--database", &database];
     let refused = serve(&args).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));

@@ -1,7 +1,7 @@
 //! The dashboard of the real binary: what its pages show and refuse, by hand and in a real browser.
 
 mod browser;
-mod visitor;
+mod web_session;
 mod webdriver;
 
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use crate::common::{Daemon, Scratch, serve, status};
 use tollbar_proto::client::Client;
 use tollbar_proto::v1::CheckRequest;
-use visitor::{Visitor, location};
+use web_session::{WebSession, location};
 
 /// A rule that lets one request pass, for anybody by any name.
 const RULES: &str = "rules: [{ name: once, match: { path: /once }, per: [user], limit: 1/day }]";
@@ -23,23 +23,24 @@ pub(crate) fn started(scratch: &Scratch, rules: &str) -> (Daemon, String) {
     let mut command = serve(&["--rules", &rules, "--database", &database]);
     command.env("TOLLBAR_ADMIN", "127.0.0.1:0");
     let daemon = Daemon::spawn(command);
-    let token = daemon.greeting.iter().find_map(|it| it.strip_prefix("admin token (shown once): "));
+    let token =
+        daemon.greeting.iter().find_map(|line| line.strip_prefix("admin token (shown once): "));
     let token = token.unwrap_or_else(|| panic!("no token in {:?}", daemon.greeting)).to_owned();
     (daemon, token)
 }
 
 /// A token that another one makes, by the form.
-fn made(admin: &Visitor, scope: &str, whose: &str) -> String {
+fn made(admin: &WebSession, scope: &str, whose: &str) -> String {
     let fields = [("name", scope), ("scope", scope), ("whose", whose), ("for", "1d")];
     let page = admin.post("/tokens", &fields);
     let token =
-        page.split("id=\"secret\" tabindex=\"0\">").nth(1).and_then(|it| it.split('<').next());
+        page.split("id=\"secret\" tabindex=\"0\">").nth(1).and_then(|rest| rest.split('<').next());
     token.unwrap_or_else(|| panic!("no token in {page}")).to_owned()
 }
 
 /// Makes a rule by the form; where its page is.
-fn rule(visitor: &Visitor, fields: &[(&str, &str)]) -> String {
-    let answer = visitor.post("/rules", &[&[("as", "form")], fields].concat());
+fn rule(session: &WebSession, fields: &[(&str, &str)]) -> String {
+    let answer = session.post("/rules", &[&[("as", "form")], fields].concat());
     assert_eq!(status(&answer), 303, "{answer}");
     location(&answer).to_owned()
 }
@@ -48,21 +49,21 @@ fn rule(visitor: &Visitor, fields: &[(&str, &str)]) -> String {
 fn nobody_sees_anything_before_they_have_shown_a_token() {
     let scratch = Scratch::new("dashboard-door");
     let (daemon, _) = started(&scratch, RULES);
-    let visitor = Visitor::new(&daemon);
+    let session = WebSession::new(&daemon);
     for path in ["/", "/rules", "/rules/once", "/keys", "/usage", "/usage.csv", "/tokens", "/live"]
     {
-        let answer = visitor.get(path);
+        let answer = session.get(path);
         assert_eq!(status(&answer), 303, "{path}");
         assert!(location(&answer).starts_with("/login"), "{path}");
     }
-    assert_eq!(status(&visitor.send("/rules", &[("name", "a")], "")), 401);
-    let page = visitor.get("/login");
+    assert_eq!(status(&session.send("/rules", &[("name", "a")], "")), 401);
+    let page = session.get("/login");
     assert_eq!(status(&page), 200);
     assert!(page.contains("content-security-policy: default-src 'none'; script-src 'self';"));
     // Wrong tokens are counted, and the eleventh in a minute is not even looked up.
     let wrong = format!("tbar_{}", "0".repeat(64));
     let statuses: Vec<u16> =
-        (0..12).map(|_| status(&visitor.send("/login", &[("token", &wrong)], ""))).collect();
+        (0..12).map(|_| status(&session.send("/login", &[("token", &wrong)], ""))).collect();
     assert_eq!(statuses[..5], [401; 5]);
     assert_eq!(statuses[11], 429);
 }
@@ -71,29 +72,29 @@ fn nobody_sees_anything_before_they_have_shown_a_token() {
 fn what_pages_need_is_served_here_and_kept_for_good() {
     let scratch = Scratch::new("dashboard-assets");
     let (daemon, _) = started(&scratch, RULES);
-    let visitor = Visitor::new(&daemon);
-    let page = visitor.get("/login");
+    let session = WebSession::new(&daemon);
+    let page = session.get("/login");
     let paths: Vec<&str> =
-        page.split("\"/assets/").skip(1).filter_map(|it| it.split('"').next()).collect();
+        page.split("\"/assets/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(paths.len() >= 3, "{page}");
     for path in paths {
-        let answer = visitor.get(&format!("/assets/{path}"));
+        let answer = session.get(&format!("/assets/{path}"));
         assert_eq!(status(&answer), 200, "{path}");
         assert!(answer.contains("immutable") && answer.contains("nosniff"), "{path}");
     }
-    assert!(status(&visitor.get("/assets/dashboard-0.css")) != 200);
+    assert!(status(&session.get("/assets/dashboard-0.css")) != 200);
 }
 
 #[test]
 fn forms_of_other_sites_and_of_other_sessions_do_nothing() {
     let scratch = Scratch::new("dashboard-csrf");
     let (daemon, token) = started(&scratch, RULES);
-    let (visitor, other) =
-        (Visitor::signed_in(&daemon, &token), Visitor::signed_in(&daemon, &token));
-    let csrf = visitor.csrf();
+    let (session, other) =
+        (WebSession::signed_in(&daemon, &token), WebSession::signed_in(&daemon, &token));
+    let csrf = session.csrf();
     let fields = [("as", "form"), ("name", "x"), ("maxRequests", "1"), ("windowSeconds", "1")];
     let with = |csrf: &str, lines: &str| {
-        status(&visitor.send("/rules", &[&fields[..], &[("csrf", csrf)]].concat(), lines))
+        status(&session.send("/rules", &[&fields[..], &[("csrf", csrf)]].concat(), lines))
     };
     assert_eq!(with("", ""), 403);
     assert_eq!(with(&other.csrf(), ""), 403);
@@ -101,10 +102,10 @@ fn forms_of_other_sites_and_of_other_sessions_do_nothing() {
     assert_eq!(with(&csrf, "sec-fetch-site: cross-site\r\n"), 403);
     assert_eq!(with(&csrf, "sec-fetch-site: same-origin\r\n"), 303, "and ours do");
     // Nobody is signed in by another site either.
-    let answer = visitor.send("/login", &[("token", &token)], "origin: http://evil.example\r\n");
+    let answer = session.send("/login", &[("token", &token)], "origin: http://evil.example\r\n");
     assert_eq!(status(&answer), 403);
     // Nor sent elsewhere.
-    let answer = visitor.send("/login", &[("token", &token), ("to", "//evil.example")], "");
+    let answer = session.send("/login", &[("token", &token), ("to", "//evil.example")], "");
     assert_eq!(location(&answer), "/");
 }
 
@@ -112,8 +113,8 @@ fn forms_of_other_sites_and_of_other_sessions_do_nothing() {
 fn a_session_ends_by_signing_out_and_with_its_token() {
     let scratch = Scratch::new("dashboard-session");
     let (daemon, token) = started(&scratch, RULES);
-    let admin = Visitor::signed_in(&daemon, &token);
-    let reader = Visitor::signed_in(&daemon, &made(&admin, "read", ""));
+    let admin = WebSession::signed_in(&daemon, &token);
+    let reader = WebSession::signed_in(&daemon, &made(&admin, "read", ""));
     let mut live = watching(&daemon, &reader);
     assert_eq!(status(&reader.get("/")), 200);
     // The second token that was ever made.
@@ -127,9 +128,9 @@ fn a_session_ends_by_signing_out_and_with_its_token() {
 }
 
 /// The stream of somebody who watches, from its first event on.
-fn watching(daemon: &Daemon, visitor: &Visitor) -> BufReader<TcpStream> {
+fn watching(daemon: &Daemon, session: &WebSession) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(daemon.address("admin")).unwrap();
-    stream.write_all(visitor.request("/live").as_bytes()).unwrap();
+    stream.write_all(session.request("/live").as_bytes()).unwrap();
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     while !line.starts_with("data: {") {
@@ -143,8 +144,8 @@ fn watching(daemon: &Daemon, visitor: &Visitor) -> BufReader<TcpStream> {
 fn a_stream_ends_when_the_daemon_stops() {
     let scratch = Scratch::new("dashboard-drain");
     let (daemon, token) = started(&scratch, RULES);
-    let visitor = Visitor::signed_in(&daemon, &token);
-    let mut live = watching(&daemon, &visitor);
+    let session = WebSession::signed_in(&daemon, &token);
+    let mut live = watching(&daemon, &session);
     assert_eq!(daemon.stop(), 0);
     let mut rest = String::new();
     live.read_to_string(&mut rest).unwrap();
@@ -155,10 +156,10 @@ fn a_stream_ends_when_the_daemon_stops() {
 fn who_may_only_read_sees_everything_and_changes_nothing() {
     let scratch = Scratch::new("dashboard-read");
     let (daemon, token) = started(&scratch, RULES);
-    let admin = Visitor::signed_in(&daemon, &token);
+    let admin = WebSession::signed_in(&daemon, &token);
     let own = rule(&admin, &[("name", "own"), ("maxRequests", "5"), ("windowSeconds", "60")]);
     let id = own.rsplit('/').next().unwrap();
-    let reader = Visitor::signed_in(&daemon, &made(&admin, "read", ""));
+    let reader = WebSession::signed_in(&daemon, &made(&admin, "read", ""));
     for path in ["/", "/rules", &own, "/keys", "/exemptions", "/usage", "/explain"] {
         let page = reader.get(path);
         assert_eq!(status(&page), 200, "{path}");
@@ -201,9 +202,9 @@ fn who_may_only_read_sees_everything_and_changes_nothing() {
 fn a_tenant_sees_and_changes_its_own() {
     let scratch = Scratch::new("dashboard-tenant");
     let (daemon, token) = started(&scratch, RULES);
-    let admin = Visitor::signed_in(&daemon, &token);
+    let admin = WebSession::signed_in(&daemon, &token);
     let theirs = rule(&admin, &[("name", "theirs"), ("maxRequests", "5"), ("windowSeconds", "60")]);
-    let tenant = Visitor::signed_in(&daemon, &made(&admin, "tenant", "acme"));
+    let tenant = WebSession::signed_in(&daemon, &made(&admin, "tenant", "acme"));
     assert_eq!(location(&tenant.get("/")), "/rules");
     for path in ["/exemptions", "/explain", "/live", "/tokens"] {
         assert_eq!(status(&tenant.get(path)), 403, "{path}");
@@ -220,7 +221,7 @@ fn a_tenant_sees_and_changes_its_own() {
         "{page}"
     );
     assert_eq!(status(&tenant.get(&own)), 200);
-    let me = Visitor::signed_in(&daemon, &made(&admin, "usage:me", "user:42"));
+    let me = WebSession::signed_in(&daemon, &made(&admin, "usage:me", "user:42"));
     assert_eq!(status(&me.get("/rules")), 403);
     assert!(me.get("/me").contains("What is left to"));
 }
@@ -229,7 +230,7 @@ fn a_tenant_sees_and_changes_its_own() {
 fn a_rule_is_made_changed_and_put_back_as_form_and_as_yaml() {
     let scratch = Scratch::new("dashboard-rules");
     let (daemon, token) = started(&scratch, RULES);
-    let admin = Visitor::signed_in(&daemon, &token);
+    let admin = WebSession::signed_in(&daemon, &token);
     let first = [("as", "form"), ("name", "own"), ("maxRequests", "5"), ("windowSeconds", "60")];
     let review = admin.post("/rules/review", &first);
     assert!(
@@ -314,7 +315,7 @@ pub(crate) fn deny_evil(daemon: &Daemon) {
 fn texts_of_others_are_texts_on_every_page() {
     let scratch = Scratch::new("dashboard-texts");
     let (daemon, token) = started(&scratch, RULES);
-    let admin = Visitor::signed_in(&daemon, &token);
+    let admin = WebSession::signed_in(&daemon, &token);
     deny_evil(&daemon);
     let own = rule(
         &admin,
@@ -325,7 +326,7 @@ fn texts_of_others_are_texts_on_every_page() {
             ("windowSeconds", "60"),
         ],
     );
-    for value in EVIL.iter().filter(|it| !it.chars().any(|it| it.is_control() || it == '\u{202e}'))
+    for value in EVIL.iter().filter(|text| !text.chars().any(|c| c.is_control() || c == '\u{202e}'))
     {
         let exempt =
             [("subjectType", "user"), ("subjectValue", *value), ("reason", *value), ("for", "")];
@@ -373,7 +374,7 @@ fn a_key_of_the_list_is_the_key_that_is_counted() {
       - { name: by_user, match: { path: /user }, per: [user], limit: 2/day }
       - { name: by_client, match: { path: /client }, limit: 2/day }";
     let (daemon, token) = started(&scratch, rules);
-    let admin = Visitor::signed_in(&daemon, &token);
+    let admin = WebSession::signed_in(&daemon, &token);
     let check = |path: &str, name: &str, value: &str| {
         let json = serde_json::json!({ "path": path, "attributes": { name: value } });
         status(&daemon.post("/v1/check", &json.to_string()))
@@ -388,8 +389,8 @@ fn a_key_of_the_list_is_the_key_that_is_counted() {
     let links: Vec<String> = list
         .split("<th scope=\"row\"><a href=\"")
         .skip(1)
-        .filter_map(|it| it.split('"').next())
-        .map(|it| it.replace("&#38;", "&").replace("&amp;", "&"))
+        .filter_map(|rest| rest.split('"').next())
+        .map(|text| text.replace("&#38;", "&").replace("&amp;", "&"))
         .collect();
     assert_eq!(links.len(), 3, "{list}");
     for link in links {
@@ -399,7 +400,7 @@ fn a_key_of_the_list_is_the_key_that_is_counted() {
             form_urlencoded::parse(link.split('?').nth(1).unwrap().as_bytes())
                 .into_owned()
                 .collect();
-        let fields: Vec<(&str, &str)> = fields.iter().map(|it| (&*it.0, &*it.1)).collect();
+        let fields: Vec<(&str, &str)> = fields.iter().map(|field| (&*field.0, &*field.1)).collect();
         assert_eq!(status(&admin.post("/key/reset", &fields)), 303, "{link}");
         let page = admin.get(&link);
         assert!(page.contains("<td class=\"num\">2</td>"), "all is left: {link} {page}");
@@ -416,7 +417,7 @@ fn a_key_of_the_list_is_the_key_that_is_counted() {
 fn usage_is_a_page_and_a_file() {
     let scratch = Scratch::new("dashboard-usage");
     let (daemon, token) = started(&scratch, RULES);
-    let admin = Visitor::signed_in(&daemon, &token);
+    let admin = WebSession::signed_in(&daemon, &token);
     assert!(admin.get("/usage").contains("Nothing was used in these days"));
     let csv = admin.get("/usage.csv");
     assert!(

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
+use crate::admin_daemon::AdminDaemon;
 use crate::common::Daemon;
-use crate::office::Office;
 
 const FILE: &str = "rules: [{ name: per_client, limit: 100/s }, { name: jobs, match: { path: /jobs }, algorithm: \
                     concurrency, limit: 10, lease: 30s }]";
@@ -34,27 +34,27 @@ fn the_copy_in_the_documents_is_current() {
 
 #[test]
 fn the_page_lists_every_path() {
-    let office = Office::open("page", FILE);
-    let page = office.send("GET", "/docs", "", b"");
+    let admin = AdminDaemon::open("page", FILE);
+    let page = admin.send("GET", "/docs", "", b"");
     assert_eq!(page.status, 200);
-    let document = office.get("/openapi.json");
+    let document = admin.get("/openapi.json");
     for path in document["paths"].as_object().unwrap().keys() {
         assert!(page.body.contains(path), "{path}");
     }
 }
 
 /// Runs schemathesis over the document at `url`, always the same way.
-fn hold(office: &Office, url: &str, more: &[&str]) {
+fn hold(admin: &AdminDaemon, url: &str, more: &[&str]) {
     let python = std::env::var("TOLLBAR_PYTHON").unwrap_or_else(|_| {
         panic!("run cargo xtask test, which sets TOLLBAR_PYTHON: a Python with schemathesis")
     });
-    let config = office.scratch.file("schemathesis.toml", CONFIG);
+    let config = admin.scratch.file("schemathesis.toml", CONFIG);
     let mut command = Command::new(python);
     command.args(["-m", "schemathesis.cli", "--config-file", &config, "run", url]);
     command.args(["--checks", CHECKS, "--phases", "examples,coverage,fuzzing", "--seed", "1"]);
     command.args(["--max-examples", "6", "--generation-database", "none", "--no-shrink"]);
     command.args(["--continue-on-failure", "--no-color"]).args(more);
-    let output = command.current_dir(&office.scratch.0).output().unwrap();
+    let output = command.current_dir(&admin.scratch.0).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     let mistakes = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{told}{mistakes}");
@@ -62,18 +62,18 @@ fn hold(office: &Office, url: &str, more: &[&str]) {
 
 #[test]
 fn schemathesis_finds_no_500_and_no_undeclared_answer_of_the_admin_api() {
-    let office = Office::open("schemathesis", FILE);
-    let url = format!("http://{}/openapi.json", office.daemon.address("admin"));
-    let token = format!("Authorization: Bearer {}", office.token);
-    hold(&office, &url, &["--header", &token]);
-    assert_eq!(office.daemon.stop(), 0);
+    let admin = AdminDaemon::open("schemathesis", FILE);
+    let url = format!("http://{}/openapi.json", admin.daemon.address("admin"));
+    let token = format!("Authorization: Bearer {}", admin.token);
+    hold(&admin, &url, &["--header", &token]);
+    assert_eq!(admin.daemon.stop(), 0);
 }
 
 #[test]
 fn schemathesis_finds_no_500_and_no_undeclared_answer_of_checks() {
-    let office = Office::open("schemathesis-checks", FILE);
-    let rules = office.scratch.path("rules.yaml");
-    let token_file = office.scratch.file("token", "0123456789abcdef");
+    let admin = AdminDaemon::open("schemathesis-checks", FILE);
+    let rules = admin.scratch.path("rules.yaml");
+    let token_file = admin.scratch.file("token", "0123456789abcdef");
     let daemon = Daemon::start(&["--rules", &rules, "--token-file", &token_file]);
     let url = format!("http://{}/openapi.json", daemon.address("http"));
     let token = ["--header", "Authorization: Bearer 0123456789abcdef"];
@@ -81,6 +81,6 @@ fn schemathesis_finds_no_500_and_no_undeclared_answer_of_checks() {
     // Proxies ask with the method of their client, whatever it is; and what stands in a query is a text,
     // also where `null` was meant by it.
     let spared = ["--exclude-checks", "unsupported_method,negative_data_rejection"];
-    hold(&office, &url, &[token, of_proxies, spared].concat());
+    hold(&admin, &url, &[token, of_proxies, spared].concat());
     assert_eq!(daemon.stop(), 0);
 }

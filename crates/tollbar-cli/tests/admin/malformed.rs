@@ -5,16 +5,16 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
+use crate::admin_daemon::{AdminDaemon, RULES, TOKENS};
 use crate::common::status;
-use crate::office::{Office, RULES, TOKENS};
 
 const FILE: &str = "rules: [{ name: a, match: { path: /a }, limit: 3/day }]";
 
 #[test]
 fn nothing_that_is_sent_breaks_out_of_its_place() {
-    let office = Office::open("injection", FILE);
-    let id = office.rule(&json!({ "name": "keep", "maxRequests": 1, "windowSeconds": 60 }));
-    let before = (office.get(RULES), office.get("/v1/rate-limit/audit"));
+    let admin = AdminDaemon::open("injection", FILE);
+    let id = admin.rule(&json!({ "name": "keep", "maxRequests": 1, "windowSeconds": 60 }));
+    let before = (admin.get(RULES), admin.get("/v1/rate-limit/audit"));
     let evil = [
         "'; DROP TABLE rate_limit_rules; --",
         "\" OR 1=1 --",
@@ -31,13 +31,13 @@ fn nothing_that_is_sent_breaks_out_of_its_place() {
         "*",
     ];
     for text in evil {
-        let encoded = text.bytes().fold(String::new(), |all, it| format!("{all}%{it:02X}"));
+        let encoded = text.bytes().fold(String::new(), |all, byte| format!("{all}%{byte:02X}"));
         for target in [
             format!("{RULES}/{encoded}"),
             format!("{RULES}/{encoded}/history"),
             format!("/v1/rate-limit/audit?ruleId={encoded}"),
         ] {
-            let told = office.ask("GET", &target, &Value::Null);
+            let told = admin.ask("GET", &target, &Value::Null);
             // No database keeps a NUL, so no parameter has one; in a path it names nothing.
             if text == "\0" && target.contains('?') {
                 told.problem(400, "bad_request");
@@ -50,43 +50,44 @@ fn nothing_that_is_sent_breaks_out_of_its_place() {
             (format!("{TOKENS}/{encoded}"), "DELETE"),
             (format!("/v1/rate-limit/keys/{encoded}"), "DELETE"),
         ] {
-            office.ask(method, &target, &Value::Null).problem(404, "not_found");
+            admin.ask(method, &target, &Value::Null).problem(404, "not_found");
         }
         // Dots and slashes are part of names, which are nowhere part of a path.
         if !text.starts_with("../") {
             let name = json!({ "name": text, "maxRequests": 1, "windowSeconds": 1 });
-            assert_eq!(office.ask("POST", RULES, &name).problem(422, "invalid"), "name", "{text}");
+            assert_eq!(admin.ask("POST", RULES, &name).problem(422, "invalid"), "name", "{text}");
         }
         let scope = json!({ "name": "x", "scopes": [format!("tenant:{text}")] });
-        assert_eq!(office.ask("POST", TOKENS, &scope).problem(422, "invalid"), "scopes", "{text}");
+        assert_eq!(admin.ask("POST", TOKENS, &scope).problem(422, "invalid"), "scopes", "{text}");
         // As filters they are texts like any other.
         for parameter in ["tenant", "name"] {
             if text != "\0" {
-                let page = office.get(&format!("{RULES}?{parameter}={encoded}"));
+                let page = admin.get(&format!("{RULES}?{parameter}={encoded}"));
                 assert_eq!(page["items"], json!([]), "{text}");
             }
         }
     }
-    assert_eq!((office.get(RULES), office.get("/v1/rate-limit/audit")), before);
-    assert_eq!(office.get(&format!("{RULES}/{id}"))["name"], "keep");
+    assert_eq!((admin.get(RULES), admin.get("/v1/rate-limit/audit")), before);
+    assert_eq!(admin.get(&format!("{RULES}/{id}"))["name"], "keep");
 }
 
 #[test]
 fn texts_that_can_be_kept_are_kept_as_they_are() {
-    let office = Office::open("texts", FILE);
+    let admin = AdminDaemon::open("texts", FILE);
     for text in ["'; DROP TABLE tokens; --", "größe 名前 \u{1F4A9}", "a\u{0301}", "%s%n", "\\"]
     {
         let made =
-            office.ask("POST", TOKENS, &json!({ "name": text, "scopes": ["read"] })).expect(201);
+            admin.ask("POST", TOKENS, &json!({ "name": text, "scopes": ["read"] })).expect(201);
         assert_eq!(made["name"], text);
-        let ban = json!({ "subject": text, "reason": text });
-        let banned = office.ask("POST", "/v1/rate-limit/keys/ban", &ban).expect(201);
-        assert_eq!((&banned["subject"], &banned["reason"]), (&json!(text), &json!(text)));
+        let subject = format!("user:{text}");
+        let ban = json!({ "subject": subject, "reason": text });
+        let banned = admin.ask("POST", "/v1/rate-limit/keys/ban", &ban).expect(201);
+        assert_eq!((&banned["subject"], &banned["reason"]), (&json!(subject), &json!(text)));
     }
     for (name, field) in
         [("", "name"), ("a\u{0}", "name"), ("\u{202e}a", "name"), ("a\u{200b}", "name")]
     {
-        let told = office.ask("POST", TOKENS, &json!({ "name": name, "scopes": ["read"] }));
+        let told = admin.ask("POST", TOKENS, &json!({ "name": name, "scopes": ["read"] }));
         assert_eq!(told.problem(422, "invalid"), field, "{name:?}");
     }
     for (form, field) in [
@@ -100,19 +101,19 @@ fn texts_that_can_be_kept_are_kept_as_they_are() {
         (json!({ "name": "a", "scopes": "read" }), "scopes"),
         (json!({ "name": "a", "scopes": ["read"], "hash": "x" }), "hash"),
     ] {
-        assert_eq!(office.ask("POST", TOKENS, &form).problem(422, "invalid"), field, "{form}");
+        assert_eq!(admin.ask("POST", TOKENS, &form).problem(422, "invalid"), field, "{form}");
     }
 }
 
 #[test]
 fn a_body_that_is_too_large_or_no_json_is_refused() {
-    let office = Office::open("bodies", FILE);
-    let lines = format!("authorization: Bearer {}\r\n", office.token);
+    let admin = AdminDaemon::open("bodies", FILE);
+    let lines = format!("authorization: Bearer {}\r\n", admin.token);
     let large = vec![b' '; 10 * 1024 * 1024];
-    let told = office.send("POST", RULES, &lines, &large);
+    let told = admin.send("POST", RULES, &lines, &large);
     told.problem(413, "too_large");
     // In chunks, nobody announces how much it will be.
-    let mut stream = TcpStream::connect(office.daemon.address("admin")).unwrap();
+    let mut stream = TcpStream::connect(admin.daemon.address("admin")).unwrap();
     let head =
         format!("POST {RULES} HTTP/1.1\r\nhost: x\r\n{lines}transfer-encoding: chunked\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
@@ -131,24 +132,24 @@ fn a_body_that_is_too_large_or_no_json_is_refused() {
         " ".repeat(1024 * 1024 - 60),
         r#"{"name":"b","maxRequests":1,"windowSeconds":1}"#
     );
-    assert_eq!(office.send("POST", RULES, &lines, almost.as_bytes()).status, 201);
+    assert_eq!(admin.send("POST", RULES, &lines, almost.as_bytes()).status, 201);
     for body in
         ["", "{", "nul", "{\"name\":\"x\"} trailing", "\u{feff}{}", "{\"name\":\"\\ud800\"}"]
     {
-        office.send("POST", RULES, &lines, body.as_bytes()).problem(400, "bad_request");
+        admin.send("POST", RULES, &lines, body.as_bytes()).problem(400, "bad_request");
     }
-    office.send("POST", RULES, &lines, b"{\"name\":\"\xff\"}").problem(400, "bad_request");
+    admin.send("POST", RULES, &lines, b"{\"name\":\"\xff\"}").problem(400, "bad_request");
     for body in ["[]", "null", "7", "\"x\"", "{\"name\":\"x\",\"name\":\"y\"}"] {
-        office.send("POST", RULES, &lines, body.as_bytes()).problem(422, "invalid");
+        admin.send("POST", RULES, &lines, body.as_bytes()).problem(422, "invalid");
     }
     let deep = "{\"match\":".repeat(5_000);
-    office.send("POST", RULES, &lines, deep.as_bytes()).problem(400, "bad_request");
-    assert_eq!(office.get(RULES)["items"].as_array().unwrap().len(), 2);
+    admin.send("POST", RULES, &lines, deep.as_bytes()).problem(400, "bad_request");
+    assert_eq!(admin.get(RULES)["items"].as_array().unwrap().len(), 2);
 }
 
 #[test]
 fn paths_methods_and_queries_that_are_none_are_told_what_there_is() {
-    let office = Office::open("paths", FILE);
+    let admin = AdminDaemon::open("paths", FILE);
     // `/` is the dashboard's.
     for path in [
         "/v1",
@@ -160,7 +161,7 @@ fn paths_methods_and_queries_that_are_none_are_told_what_there_is() {
         "/v1/rate-limit/../rate-limit/rules",
         "/v1/check",
     ] {
-        office.ask("GET", path, &Value::Null).problem(404, "not_found");
+        admin.ask("GET", path, &Value::Null).problem(404, "not_found");
     }
     for (method, path, allow) in [
         ("DELETE", RULES, "GET, HEAD, POST, OPTIONS"),
@@ -170,10 +171,10 @@ fn paths_methods_and_queries_that_are_none_are_told_what_there_is() {
         ("GET", &format!("{TOKENS}/1"), "DELETE, OPTIONS"),
         ("BREW", "/docs", "GET, HEAD, OPTIONS"),
     ] {
-        let told = office.ask(method, path, &Value::Null);
+        let told = admin.ask(method, path, &Value::Null);
         assert_eq!(told.header("allow"), allow, "{method} {path}");
         told.problem(405, "wrong_method");
-        let options = office.send("OPTIONS", path, "", b"");
+        let options = admin.send("OPTIONS", path, "", b"");
         assert_eq!((options.status, options.header("allow")), (204, allow));
     }
     for query in [
@@ -186,15 +187,15 @@ fn paths_methods_and_queries_that_are_none_are_told_what_there_is() {
         "limit=1&limit=2",
         "name=%ff",
     ] {
-        office.ask("GET", &format!("{RULES}?{query}"), &Value::Null).problem(400, "bad_request");
+        admin.ask("GET", &format!("{RULES}?{query}"), &Value::Null).problem(400, "bad_request");
     }
-    office
+    admin
         .ask("GET", "/v1/rate-limit/usage?subjectType=user", &Value::Null)
         .problem(400, "bad_request");
-    office.ask("GET", "/v1/rate-limit/nodes?x=1", &Value::Null).problem(400, "bad_request");
-    office.ask_of("3", "DELETE", &format!("{RULES}/x"), &Value::Null).problem(400, "bad_request");
-    let told = office.ask("GET", RULES, &Value::Null);
+    admin.ask("GET", "/v1/rate-limit/nodes?x=1", &Value::Null).problem(400, "bad_request");
+    admin.ask_of("3", "DELETE", &format!("{RULES}/x"), &Value::Null).problem(400, "bad_request");
+    let told = admin.ask("GET", RULES, &Value::Null);
     assert_eq!(told.header("cache-control"), "no-store");
-    let head = office.ask("HEAD", RULES, &Value::Null);
+    let head = admin.ask("HEAD", RULES, &Value::Null);
     assert_eq!((head.status, head.body.as_str()), (200, ""));
 }

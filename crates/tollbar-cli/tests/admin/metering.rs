@@ -51,7 +51,7 @@ fn admitted(url: &str) -> u64 {
         let page = PageRequest::first(PAGE_ROWS_MAX);
         let page = repository.usage(&UsageFilter::default(), &page).await.unwrap();
         assert!(page.next.is_none());
-        page.rows.iter().map(|it| it.admitted_cost).sum()
+        page.rows.iter().map(|row| row.admitted_cost).sum()
     })
 }
 
@@ -63,7 +63,7 @@ fn upstream() -> String {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut buffer = [0; 4_096];
-            while stream.read(&mut buffer).is_ok_and(|it| it > 0) {
+            while stream.read(&mut buffer).is_ok_and(|count| count > 0) {
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
             }
         }
@@ -155,6 +155,19 @@ fn a_killed_daemon_loses_no_more_than_since_its_last_write_and_the_next_doubles_
 }
 
 #[test]
+fn clients_beyond_the_entries_are_counted_as_other() {
+    for (flags, has_other) in [(&["--usage-entries", "16"][..], true), (&[], false)] {
+        let scratch = Scratch::new("metering-entries");
+        let daemon = daemon(&scratch, flags);
+        assert_eq!((0..40).map(|user| daemon.check(&user.to_string())).max(), Some(200));
+        assert_eq!(daemon.stop(), 0);
+        let rows = rows(&scratch);
+        assert_eq!(rows.iter().any(|row| row.contains("(other)")), has_other, "{rows:?}");
+        assert_eq!(written(&scratch).0, 40);
+    }
+}
+
+#[test]
 fn while_the_database_is_away_usage_is_kept_and_written_later_once() {
     let scratch = Scratch::new("metering-away");
     let (rules, file) = (scratch.file("rules.yaml", RULES), scratch.path("rules.sqlite"));
@@ -165,6 +178,13 @@ fn while_the_database_is_away_usage_is_kept_and_written_later_once() {
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert_eq!([(); 3].map(|()| daemon.check("7")), [200; 3]);
     daemon.logged("cannot write usage: it is kept in memory");
+    let health = daemon.get_with("/healthz", "");
+    assert!(health.contains(r#"{"status":"degraded""#), "{health}");
+    assert!(health.contains(r#""usage":"degraded""#), "{health}");
+    assert!(health.contains(r#""clock":"ok""#), "{health}");
+    let metrics = daemon.get_with("/metrics", "");
+    assert!(metrics.contains("tollbar_part_up{part=\"usage\"} 0\n"), "{metrics}");
+    assert!(metrics.contains("\ntollbar_clock_difference_seconds "), "{metrics}");
     assert_eq!([(); 2].map(|()| daemon.check("8")), [200; 2]);
     lock.execute_batch("ROLLBACK").unwrap();
     daemon.logged("usage is written again");
@@ -220,7 +240,7 @@ fn two_nodes_over_one_postgresql_lose_nothing_when_it_crashes_and_comes_back() {
 fn without_a_database_nothing_is_counted_and_no_file_is_made() {
     let scratch = Scratch::new("metering-off");
     let rules = scratch.file("rules.yaml", RULES);
-    let daemon = Daemon::start(&["--rules", &rules, "--usage-flush", "1ms"]);
+    let daemon = Daemon::start(&["--rules", &rules]);
     assert_eq!(daemon.check("7"), 200);
     assert_eq!(daemon.stop(), 0);
     assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);

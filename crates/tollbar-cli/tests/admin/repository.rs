@@ -21,38 +21,38 @@ use tollbar_rules::admin::from_json;
 const START_US: u64 = 1_800_000_000_000_000;
 
 /// A repository, its clock, and where it is.
-struct World {
+struct TestDatabase {
     repository: Repository,
     clock: ManualClock,
-    place: DatabaseLocation,
+    location: DatabaseLocation,
     _scratch: Scratch,
 }
 
-impl World {
+impl TestDatabase {
     async fn sqlite(name: &str) -> Self {
         let scratch = Scratch::new(name);
-        let place: DatabaseLocation = scratch.path("rules.sqlite").parse().unwrap();
-        Self::open(place, scratch).await
+        let location: DatabaseLocation = scratch.path("rules.sqlite").parse().unwrap();
+        Self::open(location, scratch).await
     }
 
     async fn postgres(name: &str) -> Self {
-        let place = crate::common::postgres::shared_database().parse().unwrap();
-        Self::open(place, Scratch::new(name)).await
+        let location = crate::common::postgres::shared_database().parse().unwrap();
+        Self::open(location, Scratch::new(name)).await
     }
 
-    async fn open(place: DatabaseLocation, scratch: Scratch) -> Self {
+    async fn open(location: DatabaseLocation, scratch: Scratch) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(START_US));
-        let repository = Repository::open_with(&place, Arc::new(clock.clone())).await.unwrap();
-        Self { repository, clock, place, _scratch: scratch }
+        let repository = Repository::open_with(&location, Arc::new(clock.clone())).await.unwrap();
+        Self { repository, clock, location, _scratch: scratch }
     }
 
     /// The same database, as another process would have it.
     async fn again(&self) -> Repository {
-        Repository::open_with(&self.place, Arc::new(self.clock.clone())).await.unwrap()
+        Repository::open_with(&self.location, Arc::new(self.clock.clone())).await.unwrap()
     }
 }
 
-impl World {
+impl TestDatabase {
     fn clock_now(&self) -> Timestamp {
         self.repository.now()
     }
@@ -60,7 +60,7 @@ impl World {
     /// The names of the rules of a list.
     async fn names(&self, filter: &RuleFilter) -> Vec<String> {
         let page = self.repository.rules(filter, &PageRequest::first(1_000)).await.unwrap();
-        page.rows.into_iter().map(|it| it.rule.name.to_string()).collect()
+        page.rows.into_iter().map(|row| row.rule.name.to_string()).collect()
     }
 
     /// What somebody does by hand.
@@ -70,7 +70,7 @@ impl World {
 
     /// What somebody tries by hand, or what the database has against it.
     fn try_execute(&self, statement: &str) -> Result<(), String> {
-        match &self.place {
+        match &self.location {
             DatabaseLocation::Sqlite(path) => {
                 let done = rusqlite::Connection::open(path).unwrap().execute_batch(statement);
                 done.map_err(|error| error.to_string())
@@ -83,7 +83,7 @@ impl World {
 
     /// The texts of one column.
     fn column(&self, statement: &str) -> Vec<String> {
-        match &self.place {
+        match &self.location {
             DatabaseLocation::Sqlite(path) => {
                 let connection = rusqlite::Connection::open(path).unwrap();
                 let mut statement = connection.prepare(statement).unwrap();
@@ -99,7 +99,7 @@ impl World {
 
     /// An expression of SQL.
     fn random_uuid(&self) -> &'static str {
-        match &self.place {
+        match &self.location {
             DatabaseLocation::Sqlite(_) => {
                 "'00000000-0000-4000-8000-' || substr(hex(randomblob(8)), 1, 12)"
             }
@@ -109,7 +109,7 @@ impl World {
 
     /// The part of an `UPDATE` that sets a field of rules to a value in JSON.
     fn set(&self, field: &str, json: &str) -> String {
-        match &self.place {
+        match &self.location {
             DatabaseLocation::Sqlite(_) => {
                 format!("spec = json_set(spec, '$.{field}', json('{json}'))")
             }
@@ -121,7 +121,7 @@ impl World {
 
     /// What makes an object of names and values.
     fn json_object(&self) -> &'static str {
-        match &self.place {
+        match &self.location {
             DatabaseLocation::Sqlite(_) => "json_object",
             DatabaseLocation::Postgres(_) => "json_build_object",
         }
@@ -129,7 +129,7 @@ impl World {
 
     /// As if nobody had ever been there.
     fn empty(&self) {
-        match &self.place {
+        match &self.location {
             DatabaseLocation::Sqlite(path) => {
                 for end in ["", "-wal", "-shm"] {
                     let _ = std::fs::remove_file(format!("{}{end}", path.display()));
@@ -154,13 +154,13 @@ macro_rules! suite {
         mod sqlite {
             $(#[test]
             fn $name() {
-                super::run(async { super::$file::$name(super::World::sqlite(stringify!($name)).await).await });
+                super::run(async { super::$file::$name(super::TestDatabase::sqlite(stringify!($name)).await).await });
             })*
         }
         mod postgres {
             $(#[test]
             fn $name() {
-                super::run(async { super::$file::$name(super::World::postgres(stringify!($name)).await).await });
+                super::run(async { super::$file::$name(super::TestDatabase::postgres(stringify!($name)).await).await });
             })*
         }
     };

@@ -95,9 +95,9 @@ struct Admin {
 }
 
 impl Admin {
-    fn of(daemon: &Daemon) -> Self {
+    fn from_greeting(daemon: &Daemon) -> Self {
         let line =
-            daemon.greeting.iter().find_map(|it| it.strip_prefix("admin token (shown once): "));
+            daemon.greeting.iter().find_map(|line| line.strip_prefix("admin token (shown once): "));
         let token = line.expect("the first daemon over a database says a token").to_owned();
         Self { address: daemon.address("admin").to_owned(), token }
     }
@@ -116,7 +116,8 @@ impl Admin {
         body: &Value,
     ) -> Option<(u16, Value)> {
         let body = body.to_string();
-        let if_match = version.map_or_else(String::new, |it| format!("if-match: \"{it}\"\r\n"));
+        let if_match =
+            version.map_or_else(String::new, |version| format!("if-match: \"{version}\"\r\n"));
         let lines = format!(
             "authorization: Bearer {}\r\n{if_match}content-type: application/json\r\n",
             self.token

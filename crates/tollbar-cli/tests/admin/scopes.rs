@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::admin_daemon::{AdminDaemon, RULES};
 use crate::common::http::Answer;
-use crate::office::{Office, RULES};
 
 const FILE: &str = "rules: [{ name: in_file, match: { path: /file }, limit: 30/day }]";
 
@@ -52,13 +52,13 @@ const KINDS: [&str; 4] = ["admin", "read", "tenant", "usage:me"];
 
 #[test]
 fn every_endpoint_lets_in_whom_the_table_says() {
-    let office = Office::open("scopes", FILE);
-    let document: Value = office.get("/openapi.json");
+    let admin = AdminDaemon::open("scopes", FILE);
+    let document: Value = admin.get("/openapi.json");
     let tokens = [
-        office.token.clone(),
-        office.token_of(&["read"], None),
-        office.token_of(&["tenant:acme"], None),
-        office.token_of(&["usage:me"], Some("user:42")),
+        admin.token.clone(),
+        admin.token_of(&["read"], None),
+        admin.token_of(&["tenant:acme"], None),
+        admin.token_of(&["usage:me"], Some("user:42")),
     ];
     let mut seen = BTreeSet::new();
     for (path, operations) in document["paths"].as_object().unwrap() {
@@ -66,18 +66,18 @@ fn every_endpoint_lets_in_whom_the_table_says() {
             let method = method.to_uppercase();
             seen.insert((method.clone(), path.clone()));
             if OPEN.contains(&(&method, path)) {
-                assert_eq!(office.send(&method, path, "", b"").status, 200, "{method} {path}");
+                assert_eq!(admin.send(&method, path, "", b"").status, 200, "{method} {path}");
                 assert_eq!(operation["security"], json!([]), "{method} {path}");
                 continue;
             }
-            let row = TABLE.iter().find(|it| it.0 == method && it.1 == path);
+            let row = TABLE.iter().find(|row| row.0 == method && row.1 == path);
             let (.., allowed) = row.unwrap_or_else(|| panic!("{method} {path} has no line here"));
             let told: Vec<&str> =
                 KINDS.iter().zip(allowed).filter(|(_, may)| **may).map(|(kind, _)| *kind).collect();
             assert_eq!(operation["x-tollbar-scopes"], json!(told), "{method} {path}");
-            office.send(&method, &target(path), "", b"").problem(401, "unauthorized");
+            admin.send(&method, &target(path), "", b"").problem(401, "unauthorized");
             for ((kind, token), may) in KINDS.iter().zip(&tokens).zip(allowed) {
-                let told = ask(&office, token, &method, path, operation);
+                let told = ask(&admin, token, &method, path, operation);
                 let is_refused = told.status == 403 && told.body.contains("this token may not");
                 assert_eq!(
                     is_refused, !may,
@@ -88,7 +88,7 @@ fn every_endpoint_lets_in_whom_the_table_says() {
             }
         }
     }
-    let listed = TABLE.iter().map(|it| (it.0, it.1)).chain(OPEN.iter().copied());
+    let listed = TABLE.iter().map(|row| (row.0, row.1)).chain(OPEN.iter().copied());
     let listed: BTreeSet<_> = listed.map(|(a, b)| (a.to_owned(), b.to_owned())).collect();
     assert_eq!(seen, listed);
 }
@@ -103,24 +103,24 @@ fn target(path: &str) -> String {
     if path.ends_with("/usage") { format!("{path}?subjectType=user&subjectId=42") } else { path }
 }
 
-fn ask(office: &Office, token: &str, method: &str, path: &str, operation: &Value) -> Answer {
+fn ask(admin: &AdminDaemon, token: &str, method: &str, path: &str, operation: &Value) -> Answer {
     let body = &operation["requestBody"]["content"]["application/json"]["example"];
     let name = format!("n{}", token.len() + path.len() + usize::from(token.as_bytes()[5]));
     let mut body = body.clone();
     if body["name"].is_string() {
         body["name"] = json!(name);
     }
-    office.ask_as(token, method, &target(path), "if-match: *\r\n", &body)
+    admin.ask_as(token, method, &target(path), "if-match: *\r\n", &body)
 }
 
 #[test]
 fn a_refused_change_changes_nothing() {
-    let office = Office::open("refused", FILE);
+    let admin = AdminDaemon::open("refused", FILE);
     let form =
         json!({ "name": "mine", "pathPattern": "/m", "maxRequests": 1, "windowSeconds": 86400 });
-    let id = office.rule(&form);
-    let read = office.token_of(&["read"], None);
-    let before = (office.get(RULES), office.get("/v1/rate-limit/audit"));
+    let id = admin.rule(&form);
+    let read = admin.token_of(&["read"], None);
+    let before = (admin.get(RULES), admin.get("/v1/rate-limit/audit"));
     let target = format!("{RULES}/{id}");
     let ban = json!({ "subject": "user:1" });
     for (method, target, body) in [
@@ -131,8 +131,8 @@ fn a_refused_change_changes_nothing() {
         // Whoever may not is told so before what they send is looked at.
         ("POST", RULES, &json!("nonsense")),
     ] {
-        let told = office.ask_as(&read, method, target, "if-match: \"1\"\r\n", body);
+        let told = admin.ask_as(&read, method, target, "if-match: \"1\"\r\n", body);
         told.problem(403, "forbidden");
     }
-    assert_eq!((office.get(RULES), office.get("/v1/rate-limit/audit")), before);
+    assert_eq!((admin.get(RULES), admin.get("/v1/rate-limit/audit")), before);
 }

@@ -52,7 +52,7 @@ pub(crate) fn ask(
 
 /// The status of a response.
 pub(crate) fn status(response: &str) -> u16 {
-    let status = response.split(' ').nth(1).and_then(|it| it.parse().ok());
+    let status = response.split(' ').nth(1).and_then(|code| code.parse().ok());
     status.unwrap_or_else(|| panic!("no status in {response:?}"))
 }
 
@@ -70,7 +70,7 @@ impl Answer {
     /// A header's value; the empty text where it is absent.
     pub(crate) fn header(&self, name: &str) -> &str {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        let mut values = lines.filter(|(it, _)| it.eq_ignore_ascii_case(name));
+        let mut values = lines.filter(|(header, _)| header.eq_ignore_ascii_case(name));
         values.next().map_or("", |(_, value)| value)
     }
 
@@ -98,7 +98,7 @@ impl Answer {
             "{problem}"
         );
         assert_eq!(problem["type"], "about:blank");
-        assert!(problem["detail"].as_str().is_some_and(|it| !it.is_empty()), "{problem}");
+        assert!(problem["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{problem}");
         problem["errors"][0]["field"].as_str().unwrap_or_default().to_owned()
     }
 }

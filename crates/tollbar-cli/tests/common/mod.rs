@@ -13,8 +13,11 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 pub(crate) use http::status;
 
@@ -53,8 +56,8 @@ impl Drop for Scratch {
 /// `tollbar serve` as it runs.
 pub(crate) struct Daemon {
     pub(crate) process: Child,
-    lines: BufReader<ChildStdout>,
-    log: Option<BufReader<ChildStderr>>,
+    lines: OutputLines,
+    log: Option<OutputLines>,
     /// Where it listens, by protocol: `http`, `grpc`, `resp`.
     addresses: BTreeMap<String, String>,
     /// Everything it said before it was ready.
@@ -66,15 +69,23 @@ pub(crate) struct Daemon {
 pub(crate) fn serve(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollbar"));
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|it| it.starts_with("TOLLBAR_") || it == "NOTIFY_SOCKET") {
+        if name.to_str().is_some_and(|name| name.starts_with("TOLLBAR_") || name == "NOTIFY_SOCKET")
+        {
             command.env_remove(name);
         }
     }
     // By the environment, so that a test can say something else by a flag.
-    for listener in ["TOLLBAR_LISTEN", "TOLLBAR_GRPC", "TOLLBAR_RESP", "TOLLBAR_ADMIN"] {
+    for listener in ["TOLLBAR_LISTEN", "TOLLBAR_GRPC", "TOLLBAR_RESP"] {
         command.env(listener, "127.0.0.1:0");
     }
-    command.env("TOLLBAR_MAX_KEYS", "1000").arg("serve").args(args).stdin(Stdio::null());
+    // What has no effect is an error.
+    if args.contains(&"--database") {
+        command.env("TOLLBAR_ADMIN", "127.0.0.1:0");
+    }
+    if !args.contains(&"--store") {
+        command.env("TOLLBAR_MAX_KEYS", "1000");
+    }
+    command.arg("serve").args(args).stdin(Stdio::null());
     command
 }
 
@@ -84,8 +95,7 @@ impl Daemon {
         Self::spawn(serve(args))
     }
 
-    /// As [`start`](Self::start), with its log to be read by [`logged`](Self::logged). Whoever asks for
-    /// the log reads it: a pipe holds 64 KiB.
+    /// As [`start`](Self::start), with its log to be read by [`logged`](Self::logged).
     pub(crate) fn start_logged(args: &[&str]) -> Self {
         let mut command = serve(args);
         command.stderr(Stdio::piped());
@@ -95,14 +105,14 @@ impl Daemon {
     /// As [`start`](Self::start), for a command that was changed further.
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap());
-        let log = process.stderr.take().map(BufReader::new);
+        let lines = OutputLines::read(process.stdout.take().unwrap());
+        let log = process.stderr.take().map(OutputLines::read);
         let addresses = BTreeMap::new();
         let mut daemon = Self { process, lines, log, addresses, greeting: Vec::new() };
         loop {
             let line = daemon.line();
             if let Some((protocol, address)) =
-                line.strip_prefix("listening on ").and_then(|it| it.split_once("://"))
+                line.strip_prefix("listening on ").and_then(|listener| listener.split_once("://"))
             {
                 daemon.addresses.insert(protocol.to_owned(), address.to_owned());
             }
@@ -127,14 +137,14 @@ impl Daemon {
 
     /// The next line of its standard output.
     pub(crate) fn line(&mut self) -> String {
-        next_line(&mut self.lines)
+        self.lines.wait_for_next().expect("the daemon has ended")
     }
 
     /// The next line of its log that has `part` in it.
     pub(crate) fn logged(&mut self, part: &str) -> String {
         let log = self.log.as_mut().expect("started by `start_logged`");
         loop {
-            let line = next_line(log);
+            let line = log.wait_for_next().unwrap_or_else(|| panic!("it ended without `{part}`"));
             if line.contains(part) {
                 return line;
             }
@@ -143,15 +153,19 @@ impl Daemon {
 
     /// The rest of its log, once it has ended.
     pub(crate) fn rest_of_log(&mut self) -> String {
+        let log = self.log.as_mut().expect("started by `start_logged`");
         let mut rest = String::new();
-        self.log.as_mut().expect("started by `start_logged`").read_to_string(&mut rest).unwrap();
+        while let Some(line) = log.wait_for_next() {
+            rest.push_str(&line);
+            rest.push('\n');
+        }
         rest
     }
 
     /// What it has in memory.
     pub(crate) fn rss_kib(&self) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let memory = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
+        let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         memory.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
@@ -205,10 +219,33 @@ impl Drop for Daemon {
     }
 }
 
-fn next_line(from: &mut impl BufRead) -> String {
-    let mut line = String::new();
-    assert_ne!(from.read_line(&mut line).unwrap(), 0, "the daemon has ended");
-    line.trim_end().to_owned()
+/// The lines that a process prints, read as they come. A pipe that nobody reads holds 64 KiB and then blocks the
+/// process: two backtraces are enough.
+///
+/// The lock is never contended: it lets threads of a test share a daemon.
+struct OutputLines(Mutex<Receiver<String>>);
+
+impl OutputLines {
+    /// The longest time between two lines that a test waits for.
+    const SILENCE_MAX: Duration = Duration::from_mins(2);
+
+    fn read(output: impl Read + Send + 'static) -> Self {
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(output).lines();
+            lines.map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Self(Mutex::new(receiver))
+    }
+
+    /// Returns the next line, or `None` once the process has closed its end.
+    fn wait_for_next(&mut self) -> Option<String> {
+        match self.0.get_mut().unwrap().recv_timeout(Self::SILENCE_MAX) {
+            Ok(line) => Some(line.trim_end().to_owned()),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("no line for {:?}", Self::SILENCE_MAX),
+        }
+    }
 }
 
 /// A request over HTTP that closes its connection.
@@ -232,7 +269,8 @@ pub(crate) fn response(stream: &mut TcpStream) -> Option<String> {
         bytes.extend(&buffer[..length]);
         let text = String::from_utf8_lossy(&bytes);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let announced = head.lines().find_map(|it| it.strip_prefix("content-length: ")).unwrap();
+        let announced =
+            head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
         if body.len() >= announced.parse().unwrap() {
             return Some(text.into_owned());
         }

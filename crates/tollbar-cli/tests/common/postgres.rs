@@ -92,10 +92,14 @@ impl Postgres {
     fn children(&self) -> Vec<u32> {
         let parent = format!("PPid:\t{}\n", self.child.id());
         let is_child = |id: &u32| {
-            fs::read_to_string(format!("/proc/{id}/status")).is_ok_and(|it| it.contains(&parent))
+            fs::read_to_string(format!("/proc/{id}/status"))
+                .is_ok_and(|status| status.contains(&parent))
         };
         let processes = fs::read_dir("/proc").unwrap().flatten();
-        processes.filter_map(|it| it.file_name().to_str()?.parse().ok()).filter(is_child).collect()
+        processes
+            .filter_map(|process| process.file_name().to_str()?.parse().ok())
+            .filter(is_child)
+            .collect()
     }
 
     /// Starts it again, with what it had.
@@ -220,7 +224,10 @@ fn command(name: &str) -> Command {
 /// Where Debian puts the newest, or wherever it is found.
 fn program(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let newest = versions.map(|it| it.path().join("bin").join(name)).filter(|it| it.exists()).max();
+    let newest = versions
+        .map(|version| version.path().join("bin").join(name))
+        .filter(|path| path.exists())
+        .max();
     newest.unwrap_or_else(|| name.into())
 }
 

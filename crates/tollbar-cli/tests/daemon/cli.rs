@@ -33,35 +33,35 @@ fn rules_are_shown_applied_exported_and_put_back() {
     scratch.file("changed.yaml", CHANGED);
     scratch.file("bad.yaml", "rules:\n- { name: a, limt: 10/s }\n");
     scratch.file("clash.yaml", FILE);
-    let mut it = Transcript::start(&scratch, &["--rules", &file]);
-    it.run("rules list");
-    it.run("rules diff rules.yaml");
-    it.run("rules apply rules.yaml --dry-run");
-    it.run("rules apply rules.yaml");
-    it.say("Again: nothing changes.");
-    it.run("rules apply rules.yaml");
-    it.run("rules diff rules.yaml");
-    it.run("rules list");
-    it.run("rules list --scope endpoint --json");
-    it.run("rules get search");
-    it.run("rules diff changed.yaml");
-    it.run("rules diff changed.yaml --prune --json");
-    it.run("rules apply changed.yaml --prune --dry-run");
-    it.run("rules apply changed.yaml --prune");
-    it.run("rules export");
-    it.say("What was exported is what there is.");
-    let exported = it.output("rules export");
+    let mut transcript = Transcript::start(&scratch, &["--rules", &file]);
+    transcript.run("rules list");
+    transcript.run("rules diff rules.yaml");
+    transcript.run("rules apply rules.yaml --dry-run");
+    transcript.run("rules apply rules.yaml");
+    transcript.say("Again: nothing changes.");
+    transcript.run("rules apply rules.yaml");
+    transcript.run("rules diff rules.yaml");
+    transcript.run("rules list");
+    transcript.run("rules list --scope endpoint --json");
+    transcript.run("rules get search");
+    transcript.run("rules diff changed.yaml");
+    transcript.run("rules diff changed.yaml --prune --json");
+    transcript.run("rules apply changed.yaml --prune --dry-run");
+    transcript.run("rules apply changed.yaml --prune");
+    transcript.run("rules export");
+    transcript.say("What was exported is what there is.");
+    let exported = transcript.output("rules export");
     scratch.file("exported.yaml", &exported);
-    it.run("rules diff exported.yaml --prune");
-    it.run("rules history per_client");
-    it.run("rules rollback per_client --to 1");
-    it.run("rules get per_client");
-    it.run("rules rollback per_client --to 99");
-    it.run("rules get nobody");
-    it.run("rules apply bad.yaml");
-    it.run("rules apply clash.yaml");
-    it.run("rules rollback everybody --to 1");
-    it.compare("rules");
+    transcript.run("rules diff exported.yaml --prune");
+    transcript.run("rules history per_client");
+    transcript.run("rules rollback per_client --to 1");
+    transcript.run("rules get per_client");
+    transcript.run("rules rollback per_client --to 99");
+    transcript.run("rules get nobody");
+    transcript.run("rules apply bad.yaml");
+    transcript.run("rules apply clash.yaml");
+    transcript.run("rules rollback everybody --to 1");
+    transcript.compare("rules");
 }
 
 #[test]
@@ -69,35 +69,35 @@ fn exemptions_bans_and_boosts_come_and_go() {
     let scratch = Scratch::new("cli-keys");
     let file = scratch.file("daemon.yaml", "rules: [{ name: daily, limit: 3/day }]");
     scratch.file("rules.yaml", "rules: [{ name: hourly, limit: 4/day }]");
-    let mut it = Transcript::start(&scratch, &["--rules", &file]);
-    it.run("rules apply rules.yaml");
-    it.run("exempt list");
-    it.run("exempt add hourly user 42 --reason 'load test' --until 2099-01-01");
-    it.run("exempt add hourly ip_cidr 10.0.0.0/8");
-    it.run("exempt add hourly user 42");
-    it.run("exempt add hourly ip_cidr 10.0.0.0/99");
-    it.run("exempt list hourly");
-    it.run("exempt delete 1");
-    it.run("exempt delete 1");
-    it.run("exempt list --json");
+    let mut transcript = Transcript::start(&scratch, &["--rules", &file]);
+    transcript.run("rules apply rules.yaml");
+    transcript.run("exempt list");
+    transcript.run("exempt add hourly user 42 --reason 'load test' --until 2099-01-01");
+    transcript.run("exempt add hourly ip_cidr 10.0.0.0/8");
+    transcript.run("exempt add hourly user 42");
+    transcript.run("exempt add hourly ip_cidr 10.0.0.0/99");
+    transcript.run("exempt list hourly");
+    transcript.run("exempt delete 1");
+    transcript.run("exempt delete 1");
+    transcript.run("exempt list --json");
     for _ in 0..4 {
-        it.daemon.check("7");
+        transcript.daemon.check("7");
     }
-    it.run("key peek daily user:7");
-    it.run("key top daily");
-    it.run("key reset daily user:7");
-    it.run("key peek daily user:7");
-    it.run("key ban user:7 --until 2099-01-01 --reason abuse");
-    it.run("key boost user:8 --rule daily --factor 1.5 --until 2099-01-01T12:00:00Z");
-    it.run("key list");
-    it.run("key unban user:7");
-    it.run("key unban user:7");
-    it.run("key unboost user:8 --json");
-    it.run("key list");
-    it.run("key peek daily");
-    it.run("key boost user:8 --factor x --until 2h");
-    it.run("explain --request 'GET /x' -a user=8");
-    it.compare("keys");
+    transcript.run("key peek daily user:7");
+    transcript.run("key top daily");
+    transcript.run("key reset daily user:7");
+    transcript.run("key peek daily user:7");
+    transcript.run("key ban user:7 --until 2099-01-01 --reason abuse");
+    transcript.run("key boost user:8 --rule daily --factor 1.5 --until 2099-01-01T12:00:00Z");
+    transcript.run("key list");
+    transcript.run("key unban user:7");
+    transcript.run("key unban user:7");
+    transcript.run("key unboost user:8 --json");
+    transcript.run("key list");
+    transcript.run("key peek daily");
+    transcript.run("key boost user:8 --factor x --until 2h");
+    transcript.run("explain --request 'GET /x' -a user=8");
+    transcript.compare("keys");
 }
 
 #[test]
@@ -106,92 +106,94 @@ fn counters_ahead_of_the_clock_are_cleared() {
     scratch.file("rules.yaml", "rules: [{ name: hourly, limit: 24/day, burst: 600 }]");
     scratch.file("lowered.yaml", "rules: [{ name: hourly, limit: 24/day, burst: 6 }]");
     let empty = scratch.file("daemon.yaml", "rules: []");
-    let mut it = Transcript::start(&scratch, &["--rules", &empty]);
-    it.run("rules apply rules.yaml");
-    it.daemon.post("/v1/check", r#"{"attributes":{"user":"7"},"cost":600}"#);
-    it.run("counters clear-ahead");
-    it.run("rules apply lowered.yaml");
-    it.say("Whoever has spent the old burst is denied once more, and then begins anew.");
-    assert_eq!([(); 3].map(|()| it.daemon.check("7")), [429, 200, 200]);
-    it.run("counters clear-ahead --for 1h");
-    it.run("counters clear-ahead --for 10m");
-    it.run("counters clear-ahead --for 25h");
-    it.compare("counters");
+    let mut transcript = Transcript::start(&scratch, &["--rules", &empty]);
+    transcript.run("rules apply rules.yaml");
+    transcript.daemon.post("/v1/check", r#"{"attributes":{"user":"7"},"cost":600}"#);
+    transcript.run("counters clear-ahead");
+    transcript.run("rules apply lowered.yaml");
+    transcript.say("Whoever has spent the old burst is denied once more, and then begins anew.");
+    assert_eq!([(); 3].map(|()| transcript.daemon.check("7")), [429, 200, 200]);
+    transcript.run("counters clear-ahead --for 1h");
+    transcript.run("counters clear-ahead --for 10m");
+    transcript.run("counters clear-ahead --for 25h");
+    transcript.compare("counters");
 }
 
 #[test]
 fn tokens_are_made_used_and_revoked() {
     let scratch = Scratch::new("cli-tokens");
-    let mut it = Transcript::start(&scratch, &[]);
-    it.run("token list");
-    it.run("token create ci --scope read --until 2099-01-01");
-    it.run("token create nothing --scope everything");
-    it.run("token create someone --scope usage:me --subject user:42 --json");
-    it.say("With a token that may only read:");
-    let reading = it.output("token create reader --scope read --json");
-    it.with_token(&serde_json::from_str::<serde_json::Value>(&reading).unwrap()["token"]);
-    it.run("rules list --json");
-    it.run("token list");
-    it.say("With one that nobody knows, and with none:");
-    it.with_token(&format!("tbar_{}", "0".repeat(64)).into());
-    it.run("rules list");
-    it.with_token(&"".into());
-    it.run("rules list");
-    it.say("The database itself needs none:");
+    let mut transcript = Transcript::start(&scratch, &[]);
+    transcript.run("token list");
+    transcript.run("token create ci --scope read --until 2099-01-01");
+    transcript.run("token create nothing --scope everything");
+    transcript.run("token create someone --scope usage:me --subject user:42 --json");
+    transcript.say("With a token that may only read:");
+    let reading = transcript.output("token create reader --scope read --json");
+    transcript.with_token(&serde_json::from_str::<serde_json::Value>(&reading).unwrap()["token"]);
+    transcript.run("rules list --json");
+    transcript.run("token list");
+    transcript.say("With one that nobody knows, and with none:");
+    transcript.with_token(&format!("tbar_{}", "0".repeat(64)).into());
+    transcript.run("rules list");
+    transcript.with_token(&"".into());
+    transcript.run("rules list");
+    transcript.say("The database itself needs none:");
     let database = scratch.path("rules.sqlite");
-    it.run("token create lost --scope admin --database absent.sqlite");
-    let made = it.output(&format!("token create lost --scope admin --json --database {database}"));
-    it.with_token(&serde_json::from_str::<serde_json::Value>(&made).unwrap()["token"]);
-    it.run("token revoke 2");
-    it.run("token revoke 99");
-    it.run("token list");
-    it.compare("tokens");
+    transcript.run("token create lost --scope admin --database absent.sqlite");
+    let made =
+        transcript.output(&format!("token create lost --scope admin --json --database {database}"));
+    transcript.with_token(&serde_json::from_str::<serde_json::Value>(&made).unwrap()["token"]);
+    transcript.run("token revoke 2");
+    transcript.run("token revoke 99");
+    transcript.run("token list");
+    transcript.compare("tokens");
 }
 
 #[test]
 fn usage_is_shown_and_exported_and_nodes_are_listed() {
     let scratch = Scratch::new("cli-usage");
     let file = scratch.file("daemon.yaml", "rules: [{ name: daily, limit: 3/day }]");
-    let mut it = Transcript::start(&scratch, &["--rules", &file, "--node", "edge-1"]);
-    it.run("usage");
+    let mut transcript = Transcript::start(&scratch, &["--rules", &file, "--node", "edge-1"]);
+    transcript.run("usage");
     for user in ["7", "7", "7", "7", "=8"] {
-        it.daemon.check(user);
+        transcript.daemon.check(user);
     }
     let acme = r#"{"attributes":{"user":"9","tenant":"acme"},"cost":2}"#;
-    it.daemon.post("/v1/check", acme);
-    it.say("A daemon that stops writes what it has counted.");
-    it.restart(&scratch, &["--rules", &file, "--node", "edge-1"]);
-    it.run("usage");
-    it.run("usage --tenant acme --json");
-    it.run("usage --subject user:7 --rule daily");
-    it.run("usage --from 2099-01-01");
-    it.run("usage --from tomorrow");
-    it.run("usage export");
-    it.run("usage export --format jsonl --tenant acme");
+    transcript.daemon.post("/v1/check", acme);
+    transcript.say("A daemon that stops writes what it has counted.");
+    transcript.restart(&scratch, &["--rules", &file, "--node", "edge-1"]);
+    transcript.run("usage");
+    transcript.run("usage --tenant acme --json");
+    transcript.run("usage --subject user:7 --rule daily");
+    transcript.run("usage --from 2099-01-01");
+    transcript.run("usage --from tomorrow");
+    transcript.run("usage export");
+    transcript.run("usage export --format jsonl --tenant acme");
     // A node reports soon after it has started, and not at the moment it listens.
-    while !it.output("nodes --json").contains("edge-1") {}
-    it.run("nodes");
-    it.compare("usage");
+    while !transcript.output("nodes --json").contains("edge-1") {}
+    transcript.run("nodes");
+    transcript.compare("usage");
 }
 
 #[test]
 fn who_cannot_be_reached_is_told_apart_from_who_refuses() {
     let scratch = Scratch::new("cli-errors");
-    let mut it = Transcript::start(&scratch, &[]);
-    it.run("rules list --server http://127.0.0.1:1");
-    it.run("rules list --server unix:nowhere.sock");
-    it.run("rules list --server nowhere");
-    it.run("rules list --token-file nowhere");
-    it.run("rules list --ca nowhere --server https://127.0.0.1:1");
-    it.say("Another port of the daemon is no admin interface.");
-    let http = it.daemon.address("http").to_owned();
-    it.run(&format!("nodes --server http://{http}"));
-    it.compare("errors");
+    let mut transcript = Transcript::start(&scratch, &[]);
+    transcript.run("rules list --server http://127.0.0.1:1");
+    transcript.run("rules list --server unix:nowhere.sock");
+    transcript.run("rules list --server nowhere");
+    transcript.run("rules list --token-file nowhere");
+    transcript.run("rules list --ca nowhere --server https://127.0.0.1:1");
+    transcript.say("Another port of the daemon is no admin interface.");
+    let http = transcript.daemon.address("http").to_owned();
+    transcript.run(&format!("nodes --server http://{http}"));
+    transcript.compare("errors");
 }
 
 /// The exit code of `tollbar nodes`, and what it prints.
 fn nodes(daemon: &Daemon, flags: &[&str]) -> (Option<i32>, String) {
-    let token = daemon.greeting.iter().find_map(|it| it.split_once("(shown once): ")).unwrap().1;
+    let token =
+        daemon.greeting.iter().find_map(|line| line.split_once("(shown once): ")).unwrap().1;
     let mut command = transcript::tollbar();
     let output = command.args(["nodes", "--json"]).args(flags).env("TOLLBAR_TOKEN", token).output();
     let output = output.unwrap();

@@ -137,7 +137,7 @@ fn pipelines(daemon: &Daemon) -> Vec<(TcpStream, AtomicU64)> {
 }
 
 fn wait_for_answers(pipelines: &[(TcpStream, AtomicU64)], count: u64) {
-    let total = || pipelines.iter().map(|(_, it)| it.load(Ordering::SeqCst)).sum::<u64>();
+    let total = || pipelines.iter().map(|(_, answers)| answers.load(Ordering::SeqCst)).sum::<u64>();
     while total() < count {
         thread::yield_now();
     }

@@ -1,5 +1,7 @@
 //! The daemon as an operator has it: flags, logs, metrics, traces, TLS, a store, its end.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 mod cli;
 #[path = "../common/mod.rs"]
 mod common;
@@ -11,5 +13,7 @@ mod operations;
 mod rules;
 mod serve;
 mod store;
+mod store_faults;
+mod tasks;
 mod tls;
 mod traces;

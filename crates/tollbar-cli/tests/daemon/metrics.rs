@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 use crate::common::{Daemon, Scratch, status};
 use scrape::{OPEN_METRICS, Scrape};
@@ -48,11 +48,12 @@ fn decisions_are_counted_by_rule_tier_and_outcome() {
         check(&daemon, "/shadow", user);
     }
     assert_eq!(check(&daemon, "/lacking", user), 400);
+    assert_eq!([check(&daemon, "/nowhere", user), check(&daemon, "/else", user)], [200; 2]);
     assert_eq!(check(&daemon, "/tiers", user), 200);
     assert_eq!(check(&daemon, "/tiers", user), 429);
     assert_eq!(check(&daemon, "/tiers", r#""user":"8","tier":"pre\u202Emium""#), 200);
 
-    let scrape = Scrape::of(&daemon, "");
+    let scrape = Scrape::fetch(&daemon, "");
     for (rule, outcome, count) in [
         ("plain", "allow", 5),
         ("plain", "deny", 2),
@@ -94,7 +95,9 @@ fn decisions_are_counted_by_rule_tier_and_outcome() {
     let checks = |outcome: &str| {
         scrape.get(&format!("tollbar_checks_total{{listener=\"http\",outcome=\"{outcome}\"}}"))
     };
-    assert_eq!((checks("allow"), checks("deny"), checks("shadow_deny")), (11, 6, 4));
+    assert_eq!((checks("allow"), checks("deny"), checks("shadow_deny")), (11, 5, 4));
+    // What cannot be decided, and what no rule is about.
+    assert_eq!((checks("rejected"), checks("no_rule")), (1, 2));
     assert_eq!(scrape.get("tollbar_rules"), 6);
     assert_eq!(scrape.get("tollbar_store_up"), 1);
     assert!(scrape.get("tollbar_live_keys") >= 4);
@@ -109,10 +112,10 @@ fn open_metrics_shows_decisions_to_look_at_and_never_a_client() {
     for _ in 0..100 {
         check(&daemon, "/plain", r#""user":"secret-client","ip":"203.0.113.77""#);
     }
-    let plain = Scrape::of(&daemon, "");
+    let plain = Scrape::fetch(&daemon, "");
     assert!(plain.head.contains("content-type: text/plain; version=0.0.4"), "{}", plain.head);
     assert!(!plain.text.contains("# EOF") && plain.exemplars.is_empty());
-    let open = Scrape::of(&daemon, OPEN_METRICS);
+    let open = Scrape::fetch(&daemon, OPEN_METRICS);
     let kind = "content-type: application/openmetrics-text; version=1.0.0";
     assert!(open.head.contains(kind), "{}", open.head);
     assert!(open.text.ends_with("# EOF\n"));
@@ -128,7 +131,9 @@ fn open_metrics_shows_decisions_to_look_at_and_never_a_client() {
     let timed = open.get("tollbar_check_duration_seconds_count");
     assert!((1..50).contains(&timed), "{timed}");
     assert!(
-        open.exemplars.keys().any(|it| it.starts_with("tollbar_check_duration_seconds_bucket"))
+        open.exemplars
+            .keys()
+            .any(|series| series.starts_with("tollbar_check_duration_seconds_bucket"))
     );
     for text in [&plain.text, &open.text] {
         assert!(!text.contains("secret-client") && !text.contains("203.0.113.77"));
@@ -140,11 +145,11 @@ fn open_metrics_shows_decisions_to_look_at_and_never_a_client() {
 fn every_metric_is_in_the_reference_and_nothing_else_is() {
     let reference = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
     let reference = fs::read_to_string(reference).unwrap();
-    let rows = reference.lines().filter_map(|it| it.strip_prefix("| `tollbar_"));
+    let rows = reference.lines().filter_map(|line| line.strip_prefix("| `tollbar_"));
     let documented: BTreeSet<String> =
-        rows.map(|it| format!("tollbar_{}", it.split('`').next().unwrap())).collect();
+        rows.map(|row| format!("tollbar_{}", row.split('`').next().unwrap())).collect();
     let daemon = Daemon::start(&[]);
-    let scrape = Scrape::of(&daemon, "");
+    let scrape = Scrape::fetch(&daemon, "");
     let served: BTreeSet<String> = scrape.families().keys().map(ToString::to_string).collect();
     assert_eq!(documented, served);
     assert_eq!(daemon.stop(), 0);
@@ -156,7 +161,7 @@ fn whoever_may_not_ask_may_not_see_the_metrics() {
     let token = "0123456789abcdef";
     let daemon = Daemon::start(&["--token-file", &scratch.file("tokens", token)]);
     assert_eq!(status(&daemon.get_with("/metrics", "")), 401);
-    let shown = Scrape::of(&daemon, &format!("authorization: Bearer {token}\r\n"));
+    let shown = Scrape::fetch(&daemon, &format!("authorization: Bearer {token}\r\n"));
     assert_eq!(shown.get("tollbar_rules"), 1);
     assert_eq!(status(&daemon.post("/metrics", "")), 405);
     assert_eq!(daemon.stop(), 0);
@@ -168,18 +173,18 @@ fn what_is_read_again_is_counted_and_so_is_what_cannot_be_used() {
     let rules = scratch.file("rules.yaml", "rules: [{ name: a, limit: 5/day }]");
     let mut daemon = Daemon::start_logged(&["--rules", &rules]);
     assert_eq!(daemon.check("7"), 200);
-    let before = Scrape::of(&daemon, "");
+    let before = Scrape::fetch(&daemon, "");
     scratch.file("rules.yaml", "rules: [{ name: a, limit: none }]");
     daemon.signal("HUP");
     daemon.logged("the rules stay as they were");
     // Another look may find the same mistake: it is one at least.
-    let broken = Scrape::of(&daemon, "");
+    let broken = Scrape::fetch(&daemon, "");
     assert!(broken.get("tollbar_reload_failures_total{what=\"rules\"}") >= 1);
     assert_eq!(broken.get("tollbar_rules_version"), before.get("tollbar_rules_version"));
     scratch.file("rules.yaml", "rules: [{ name: a, limit: 6/day }, { name: b, limit: 6/day }]");
     daemon.signal("HUP");
     daemon.logged("rules reloaded");
-    let after = Scrape::of(&daemon, "");
+    let after = Scrape::fetch(&daemon, "");
     assert!(after.get("tollbar_reloads_total{what=\"rules\"}") >= 1);
     assert!(after.get("tollbar_rules_version") > before.get("tollbar_rules_version"));
     assert_eq!(after.get(&decisions("a", "allow")), 1, "what stays goes on counting");
@@ -187,8 +192,25 @@ fn what_is_read_again_is_counted_and_so_is_what_cannot_be_used() {
     scratch.file("rules.yaml", "rules: [{ name: b, limit: 6/day }]");
     daemon.signal("HUP");
     daemon.logged("rules reloaded");
-    let gone = Scrape::of(&daemon, "");
+    let gone = Scrape::fetch(&daemon, "");
     assert!(!gone.text.contains("rule=\"a\""), "the series of a rule end with it");
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn api_keys_that_cannot_be_used_are_counted_as_a_failed_reload() {
+    let scratch = Scratch::new("metrics-api-keys");
+    let keys = scratch.file("keys", "partner 0123456789abcdef\n");
+    let mut daemon = Daemon::start_logged(&["--api-keys", &keys]);
+    daemon.signal("HUP");
+    daemon.logged("API keys reloaded");
+    scratch.file("keys", "nonsense\n");
+    daemon.signal("HUP");
+    daemon.logged("the API keys stay as they were");
+    let scrape = Scrape::fetch(&daemon, "");
+    for series in ["tollbar_reloads_total", "tollbar_reload_failures_total"] {
+        assert_eq!(scrape.get(&format!("{series}{{what=\"api_keys\"}}")), 1, "{series}");
+    }
     assert_eq!(daemon.stop(), 0);
 }
 
@@ -199,13 +221,13 @@ fn connections_and_commands_of_other_wires_are_counted() {
     let command = "*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$1\r\n0\r\n$1\r\n1\r\n$5\r\n86400\r\n";
     resp.write_all(command.repeat(3).as_bytes()).unwrap();
     let mut answers = Vec::new();
-    while answers.split(|it| *it == b'*').count() <= 3 {
+    while answers.split(|byte| *byte == b'*').count() <= 3 {
         let mut some = [0; 512];
         let count = resp.read(&mut some).unwrap();
         assert_ne!(count, 0);
         answers.extend_from_slice(&some[..count]);
     }
-    let open = Scrape::of(&daemon, "");
+    let open = Scrape::fetch(&daemon, "");
     assert_eq!(open.get("tollbar_connections{listener=\"resp\"}"), 1);
     assert_eq!(open.get("tollbar_connections_accepted_total{listener=\"resp\"}"), 1);
     let throttled = |outcome: &str| {
@@ -213,8 +235,8 @@ fn connections_and_commands_of_other_wires_are_counted() {
     };
     assert_eq!((throttled("allow"), throttled("deny")), (1, 2));
     drop(resp);
-    let mut scrapes = (0..10_000).map(|_| Scrape::of(&daemon, ""));
-    assert!(scrapes.any(|it| it.get("tollbar_connections{listener=\"resp\"}") == 0));
+    let mut scrapes = (0..10_000).map(|_| Scrape::fetch(&daemon, ""));
+    assert!(scrapes.any(|scrape| scrape.get("tollbar_connections{listener=\"resp\"}") == 0));
     assert_eq!(daemon.stop(), 0);
 }
 
@@ -228,7 +250,7 @@ fn proxies_are_counted_whether_they_ask_or_are_the_daemon_itself() {
     proxied.read_to_string(&mut response).unwrap();
     let asked = "x-real-ip: 203.0.113.7\r\n";
     assert_eq!(status(&daemon.get_with("/v1/forward-auth/envoy/x", asked)), 200);
-    let scrape = Scrape::of(&daemon, "");
+    let scrape = Scrape::fetch(&daemon, "");
     for listener in ["proxy", "forward_auth"] {
         let series = format!("tollbar_checks_total{{listener=\"{listener}\",outcome=\"allow\"}}");
         assert_eq!(scrape.get(&series), 1, "{response}");
@@ -245,27 +267,61 @@ fn a_lost_store_shows_in_errors_the_breaker_and_false_rejections() {
     let url = redis.url();
     let store = ["--store", &url, "--store-raw-keys", "--store-deadline", "5s"];
     let daemon = Daemon::start(&[&store[..], &["--rules", &rules]].concat());
-    let mut scrapes = (0..100_000).map(|_| Scrape::of(&daemon, ""));
-    assert!(scrapes.any(|it| it.get("tollbar_store_up") == 1));
+    let mut scrapes = (0..100_000).map(|_| Scrape::fetch(&daemon, ""));
+    assert!(scrapes.any(|scrape| scrape.get("tollbar_store_up") == 1));
     for _ in 0..12 {
         check(&daemon, "/", r#""user":"7""#);
     }
-    let well = Scrape::of(&daemon, "");
+    let well = Scrape::fetch(&daemon, "");
     assert!(well.get("tollbar_store_duration_seconds_count") >= 10);
     assert_eq!(well.get("tollbar_deny_cache_hits_total"), 2, "three were denied, one by the store");
     assert_eq!(well.get("tollbar_check_duration_seconds_count"), 12, "all are timed");
     assert_eq!(well.get("tollbar_store_info{store=\"redis\"}"), 1);
     redis.kill();
-    let mut scrapes = (0..100_000).map(|_| Scrape::of(&daemon, ""));
-    assert!(scrapes.any(|it| it.get("tollbar_store_up") == 0));
+    let mut scrapes = (0..100_000).map(|_| Scrape::fetch(&daemon, ""));
+    assert!(scrapes.any(|scrape| scrape.get("tollbar_store_up") == 0));
     assert_eq!(check(&daemon, "/", r#""user":"8""#), 429);
-    let lost = Scrape::of(&daemon, "");
+    let lost = Scrape::fetch(&daemon, "");
     assert_eq!(lost.get("tollbar_store_breaker_opened_total"), 1);
     assert!(lost.get("tollbar_store_errors_total{kind=\"disconnected\"}") >= 1);
     assert_eq!(lost.get("tollbar_false_rejections_total{cause=\"degraded\"}"), 1);
     assert_eq!(lost.get(&decisions("shut", "degraded_deny")), 1);
     let degraded = "tollbar_checks_total{listener=\"http\",outcome=\"degraded_deny\"}";
     assert_eq!(lost.get(degraded), 1);
+    // Five numbers have no place for that, so it is an error, and counted as one that passes.
+    let mut resp = TcpStream::connect(daemon.address("resp")).unwrap();
+    resp.write_all(b"CL.THROTTLE k 0 1 86400\r\nQUIT\r\n").unwrap();
+    let mut replies = String::new();
+    resp.read_to_string(&mut replies).unwrap();
+    assert!(replies.starts_with("-UNAVAILABLE "), "{replies}");
+    let passed = "tollbar_checks_total{listener=\"resp\",outcome=\"degraded_allow\"}";
+    assert_eq!(Scrape::fetch(&daemon, "").get(passed), 1);
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn a_permit_of_the_gateway_that_is_not_renewed_is_counted_and_logged() {
+    let scratch = Scratch::new("metrics-holds");
+    let rules = "rules: [{ name: jobs, per: [], algorithm: concurrency, limit: 1, lease: 1s }]";
+    let rules = scratch.file("rules.yaml", rules);
+    let mut redis = RedisProcess::start();
+    // It never answers, so its request stays in flight.
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (url, upstream_url) = (redis.url(), format!("http://{}", upstream.local_addr().unwrap()));
+    let store = ["--store", &url, "--store-raw-keys", "--store-deadline", "5s", "--rules", &rules];
+    let proxy = ["--upstream", &upstream_url, "--proxy", "127.0.0.1:0"];
+    let mut daemon = Daemon::start_logged(&[&store[..], &proxy].concat());
+    let mut scrapes = (0..100_000).map(|_| Scrape::fetch(&daemon, ""));
+    assert!(scrapes.any(|scrape| scrape.get("tollbar_store_up") == 1));
+    let mut client = TcpStream::connect(daemon.address("proxy")).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let _held = upstream.accept().unwrap();
+    assert_eq!(Scrape::fetch(&daemon, "").get("tollbar_hold_failures_total"), 0);
+    redis.kill();
+    let line = daemon.logged("permit or reservation was not renewed or given back");
+    assert!(line.contains(" WARN ") && line.contains("failures=1"), "{line}");
+    assert_eq!(Scrape::fetch(&daemon, "").get("tollbar_hold_failures_total"), 1);
+    drop(client);
     assert_eq!(daemon.stop(), 0);
 }
 
@@ -286,7 +342,7 @@ fn request_ids_that_are_forgotten_early_are_counted_and_can_be_given_room() {
             let body = format!(r#"{{"requests":[{}]}}"#, requests.join(","));
             assert_eq!(status(&daemon.post("/v1/check/batch", &body)), 200);
         }
-        let forgotten = Scrape::of(&daemon, "").get("tollbar_request_ids_forgotten_total");
+        let forgotten = Scrape::fetch(&daemon, "").get("tollbar_request_ids_forgotten_total");
         assert_eq!(forgotten == 0, is_enough, "{forgotten} of 6,000 were forgotten");
         assert_eq!(daemon.stop(), 0);
     }
@@ -316,7 +372,7 @@ fn cardinality(keys: usize) {
         while pongs == 0 {
             let count = answers.read(&mut some).unwrap();
             assert_ne!(count, 0);
-            pongs += some[..count].windows(5).filter(|it| it == b"+PONG").count();
+            pongs += some[..count].windows(5).filter(|window| window == b"+PONG").count();
         }
     });
     let mut batch = String::new();
@@ -334,7 +390,7 @@ fn cardinality(keys: usize) {
     }
     stream.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
     reading.join().unwrap();
-    let scrape = Scrape::of(&daemon, OPEN_METRICS);
+    let scrape = Scrape::fetch(&daemon, OPEN_METRICS);
     let count = scrape.samples.len();
     assert!(count <= SERIES_MAX, "{count} series");
     assert!(count > 1_000 * 10, "{count} series: the bound would say nothing");

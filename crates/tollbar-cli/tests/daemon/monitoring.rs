@@ -29,16 +29,16 @@ fn expressions(of: &Value, found: &mut Vec<String>) {
                 }
             }
         }
-        Value::Array(values) => values.iter().for_each(|it| expressions(it, found)),
+        Value::Array(values) => values.iter().for_each(|value| expressions(value, found)),
         _ => {}
     }
 }
 
 /// The metrics that a text names. What rules record has a colon in its name, and is not ours.
 fn named(text: &str) -> BTreeSet<String> {
-    let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_' || it == ':';
-    let words = text.split(|it| !is_part(it));
-    words.filter(|it| it.starts_with("tollbar_")).map(ToOwned::to_owned).collect()
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let words = text.split(|c| !is_part(c));
+    words.filter(|word| word.starts_with("tollbar_")).map(ToOwned::to_owned).collect()
 }
 
 #[test]
@@ -49,14 +49,14 @@ fn alerts_fire_where_they_should_and_nowhere_else() {
     // Each alert fires in some test.
     let (alerts, tests) =
         (deployed("prometheus/alerts.yaml"), deployed("prometheus/alerts_test.yaml"));
-    let names = alerts.lines().filter_map(|it| it.trim().strip_prefix("- alert: "));
+    let names = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
     let fires = |name: &str| {
         let line = format!("alertname: {name}\n");
         let at = tests.match_indices(&*line);
         let mut at = at.into_iter();
         at.any(|(at, found)| tests[at + found.len()..].trim_start().starts_with("exp_alerts"))
     };
-    let silent: Vec<&str> = names.filter(|it| !fires(it)).collect();
+    let silent: Vec<&str> = names.filter(|name| !fires(name)).collect();
     assert!(silent.is_empty(), "no test has these fire: {silent:?}");
 }
 
@@ -80,12 +80,13 @@ fn every_panel_asks_what_prometheus_understands() {
 fn everything_that_is_deployed_asks_for_what_the_daemon_counts() {
     let daemon = Daemon::start(&[]);
     daemon.check("7");
-    let scrape = Scrape::of(&daemon, "");
+    let scrape = Scrape::fetch(&daemon, "");
     let served: BTreeSet<&str> = scrape.names().collect();
     for file in ["prometheus/alerts.yaml", "prometheus/alerts_test.yaml", "grafana/tollbar.json"] {
         let asked = named(&deployed(file));
         assert!(asked.len() > 5, "{file}: {asked:?}");
-        let unknown: Vec<&String> = asked.iter().filter(|it| !served.contains(&***it)).collect();
+        let unknown: Vec<&String> =
+            asked.iter().filter(|name| !served.contains(&***name)).collect();
         assert!(unknown.is_empty(), "{file} asks for {unknown:?}");
     }
     assert_eq!(daemon.stop(), 0);
@@ -100,7 +101,7 @@ fn the_checker_of_prometheus_has_no_complaint() {
         for _ in 0..9 {
             daemon.check("7");
         }
-        let said = promtool(&["check", "metrics"], &Scrape::of(&daemon, "").text);
+        let said = promtool(&["check", "metrics"], &Scrape::fetch(&daemon, "").text);
         assert_eq!(said, "", "{said}");
         assert_eq!(daemon.stop(), 0);
     }
@@ -117,29 +118,34 @@ fn a_real_prometheus_scrapes_both_formats() {
     let address = daemon.address("http");
     let plain = plain_only(address);
     let mut prometheus = Prometheus::start(&scratch, &[address, &plain]);
-    let targets = prometheus.until("targets", |it| {
-        let targets = it["activeTargets"].as_array();
-        targets.is_some_and(|it| it.len() == 2 && it.iter().all(|it| it["health"] == "up"))
+    let targets = prometheus.until("targets", |answer| {
+        let targets = answer["activeTargets"].as_array();
+        targets.is_some_and(|targets| {
+            targets.len() == 2 && targets.iter().all(|target| target["health"] == "up")
+        })
     });
-    assert!(targets["activeTargets"].as_array().unwrap().iter().all(|it| it["lastError"] == ""));
+    assert!(
+        targets["activeTargets"].as_array().unwrap().iter().all(|target| target["lastError"] == "")
+    );
     for (query, count) in [
         ("tollbar_decisions_total%7Boutcome=%22allow%22%7D", "5"),
         ("tollbar_decisions_total%7Boutcome=%22deny%22%7D", "4"),
         ("tollbar_check_duration_seconds_bucket%7Ble=%22%2BInf%22%7D%20%3E=%200", ""),
     ] {
-        let answer = prometheus.until(&format!("query?query={query}"), |it| {
-            it["result"].as_array().is_some_and(|it| it.len() == 2)
+        let answer = prometheus.until(&format!("query?query={query}"), |answer| {
+            answer["result"].as_array().is_some_and(|samples| samples.len() == 2)
         });
         for sample in answer["result"].as_array().unwrap() {
             assert!(count.is_empty() || sample["value"][1] == count, "{query}: {sample}");
         }
     }
     // Of the format that has them.
-    let scrape = Scrape::of(&daemon, OPEN_METRICS);
+    let scrape = Scrape::fetch(&daemon, OPEN_METRICS);
     let shown = &scrape.exemplars["tollbar_decisions_total{rule=\"per_client\",outcome=\"deny\"}"];
     let id = shown.split('"').nth(1).unwrap();
     let query = "query_exemplars?query=tollbar_decisions_total&start=0&end=9999999999";
-    let answer = prometheus.until(query, |it| it.as_array().is_some_and(|it| !it.is_empty()));
+    let answer = prometheus
+        .until(query, |answer| answer.as_array().is_some_and(|exemplars| !exemplars.is_empty()));
     assert!(answer.to_string().contains(&format!("\"decision_id\":\"{id}\"")), "{answer}");
     assert_eq!(daemon.stop(), 0);
 }

@@ -4,10 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A file of its own for each test, gone at the end.
-struct Scratch(PathBuf);
+use crate::common::serve;
 
-impl Scratch {
+/// A file of its own for each test, gone at the end.
+struct RulesFile(PathBuf);
+
+impl RulesFile {
     fn new(name: &str, text: &str) -> Self {
         let name = format!("tollbar-{}-{name}.yaml", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -20,7 +22,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for RulesFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -38,7 +40,7 @@ const GOOD: &str =
 
 #[test]
 fn a_good_file_is_well() {
-    let file = Scratch::new("good", GOOD);
+    let file = RulesFile::new("good", GOOD);
     let (code, out, err) = tollbar(&["rules", "check", file.name()]);
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(out, format!("{}: 2 rules, 0 warnings\n", file.name()));
@@ -46,8 +48,8 @@ fn a_good_file_is_well() {
 
 #[test]
 fn a_bad_file_is_found_out_with_its_place() {
-    let good = Scratch::new("beside", GOOD);
-    let bad = Scratch::new("bad", "rules:\n- { name: a, limt: 10/s }\n");
+    let good = RulesFile::new("beside", GOOD);
+    let bad = RulesFile::new("bad", "rules:\n- { name: a, limt: 10/s }\n");
     let (code, out, err) = tollbar(&["rules", "check", bad.name(), good.name()]);
     assert_eq!(code, 1);
     let place = format!(
@@ -62,7 +64,7 @@ fn a_bad_file_is_found_out_with_its_place() {
 fn warnings_are_told_and_found_only_if_asked() {
     let text =
         "rules: [{ name: a, limit: 9/min, algorithm: fixed_window, match: { path: /login } }]";
-    let file = Scratch::new("warned", text);
+    let file = RulesFile::new("warned", text);
     let (code, out, err) = tollbar(&["rules", "check", file.name()]);
     assert_eq!(code, 0);
     assert!(
@@ -77,7 +79,7 @@ fn misuse_is_told_apart() {
     let (code, _, err) = tollbar(&["rules", "check", "/no/such/file"]);
     assert_eq!(code, 2);
     assert!(err.starts_with("cannot read /no/such/file: "), "{err}");
-    let file = Scratch::new("misused", GOOD);
+    let file = RulesFile::new("misused", GOOD);
     for args in [
         &["rules", "check"][..],
         &["rules", "chekc", file.name()],
@@ -93,7 +95,7 @@ fn misuse_is_told_apart() {
 
 #[test]
 fn a_request_is_explained_as_text_and_as_data() {
-    let file = Scratch::new("explained", GOOD);
+    let file = RulesFile::new("explained", GOOD);
     let args = ["rules", "explain", file.name(), "--request", "GET /x", "-a", "user=42"];
     let (code, out, _) = tollbar(&args);
     assert_eq!(code, 0);
@@ -114,6 +116,28 @@ allowed: `a` binds
     assert_eq!(json["allowed"], false);
     assert_eq!(json["rules"][0]["limits"][0]["wouldPass"], false);
     assert_eq!(json["rules"][1]["fate"], "not_matched");
+}
+
+/// Such files loaded without a word, and every request passed.
+#[test]
+fn a_file_that_limits_nothing_is_warned_of() {
+    let off = "{ name: a, limit: 5/s, enabled: false }";
+    let shadow = "{ name: b, limit: 5/s, mode: shadow }";
+    for (name, rules, why) in [
+        ("none", String::new(), "there are no rules"),
+        ("off", off.to_owned(), "of 1 rule, 1 is disabled"),
+        ("shadow", shadow.to_owned(), "of 1 rule, 1 is in shadow mode"),
+        ("both", format!("{off}, {shadow}"), "of 2 rules, 1 is disabled and 1 is in shadow mode"),
+    ] {
+        let file = RulesFile::new(&format!("idle-{name}"), &format!("rules: [{rules}]"));
+        let (code, _, err) = tollbar(&["rules", "check", "--strict", file.name()]);
+        assert_eq!(code, 1, "{err}");
+        assert!(err.contains(&format!("warning: rules: nothing is limited: {why}\n")), "{err}");
+        let mut serve = serve(&["--rules", file.name(), "--check-config"]);
+        let log = String::from_utf8(serve.output().unwrap().stderr).unwrap();
+        let line = log.lines().find(|line| line.contains(&format!("nothing is limited: {why}")));
+        assert!(line.is_some_and(|line| line.contains(" WARN ")), "{log}");
+    }
 }
 
 #[test]

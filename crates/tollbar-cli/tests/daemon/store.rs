@@ -23,7 +23,10 @@ fn get(daemon: &Daemon, path: &str) -> String {
 fn wait(daemon: &Daemon, word: &str) {
     // Each waits for as long as it takes to ask: a minute and more, all in all.
     let mut healths = (0..100_000).map(|_| get(daemon, "/healthz"));
-    assert!(healths.any(|it| it.contains(&format!(r#""status":"{word}""#))), "never {word}");
+    assert!(
+        healths.any(|health| health.contains(&format!(r#""status":"{word}""#))),
+        "never {word}"
+    );
 }
 
 fn check(daemon: &Daemon, path: &str, user: &str) -> String {
@@ -125,6 +128,27 @@ fn it_starts_while_the_store_is_down() {
 }
 
 #[test]
+fn keys_in_redis_name_clients_only_where_that_is_asked_for() {
+    let scratch = Scratch::new("redis-raw");
+    let secret = scratch.file("secret", &"0f".repeat(32));
+    for (names, is_named) in
+        [(&["--store-raw-keys"][..], true), (&["--store-secret-file", &secret], false)]
+    {
+        let redis = RedisProcess::start();
+        let store = ["--store", &redis.url(), "--store-deadline", "5s"].map(str::to_owned);
+        let store: Vec<&str> =
+            store.iter().map(String::as_str).chain(names.iter().copied()).collect();
+        let daemon = Daemon::start(&store);
+        wait(&daemon, "ok");
+        assert_eq!(status(&check(&daemon, "/", "client-7")), 200);
+        let keys = redis.ask(&["KEYS", "*"]);
+        assert!(keys.contains("tollbar1"), "{keys}");
+        assert_eq!(keys.contains("client-7"), is_named, "{keys}");
+        assert_eq!(daemon.stop(), 0);
+    }
+}
+
+#[test]
 fn a_store_that_cannot_be_used_is_told_with_its_flag() {
     let scratch = Scratch::new("redis-flags");
     let secret = scratch.file("secret", &"0f".repeat(32));
@@ -163,7 +187,21 @@ fn a_store_that_cannot_be_used_is_told_with_its_flag() {
             2,
             "--store-namespace: `a:b` is no",
         ),
-        (&[&given[..], &["--snapshot", "x"]].concat(), 2, "--snapshot: the counters are in Redis"),
+        (
+            &[&given[..], &["--snapshot", "x"]].concat(),
+            2,
+            "--snapshot has no effect without --store memory",
+        ),
+        (
+            &["--store-secret-file", "/no/such/file"],
+            2,
+            "--store-secret-file has no effect without --store redis://HOST",
+        ),
+        (
+            &[&given[..], &["--store-raw-keys"]].concat(),
+            2,
+            "--store-raw-keys and --store-secret-file exclude each other",
+        ),
         (
             &[&given[..], &["--store-cert", "x"]].concat(),
             2,
@@ -176,7 +214,7 @@ fn a_store_that_cannot_be_used_is_told_with_its_flag() {
             &format!("--receipt-secret-file: {short} is no secret: write 64 hexadecimal digits"),
         ),
     ] {
-        let output: Output = serve(&["--check-config"]).args(args).output().unwrap();
+        let output: Output = serve(&[&["--check-config"], args].concat()).output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?} gave {err}");
         assert!(err.starts_with(told), "{args:?} gave {err}");

@@ -1,5 +1,7 @@
 //! Spans of the real daemon, as a collector gets them: one that speaks OTLP over gRPC, in this process.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -15,6 +17,11 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::Code as OverallCode;
+use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tollbar_proto::v1;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
@@ -25,16 +32,16 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-struct Taking(Sender<Span>);
+struct SpanReceiver(Sender<Span>);
 
 #[tonic::async_trait]
-impl TraceService for Taking {
+impl TraceService for SpanReceiver {
     async fn export(
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let of_resources = request.into_inner().resource_spans.into_iter();
-        for scope in of_resources.flat_map(|it| it.scope_spans) {
+        for scope in of_resources.flat_map(|resource| resource.scope_spans) {
             for span in scope.spans {
                 let _ = self.0.send(span);
             }
@@ -57,7 +64,7 @@ impl Collector {
         let url = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap());
-            let service = TraceServiceServer::new(Taking(sender));
+            let service = TraceServiceServer::new(SpanReceiver(sender));
             let server = tonic::transport::Server::builder().add_service(service);
             tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
             url
@@ -71,9 +78,9 @@ impl Collector {
 }
 
 fn attributes(span: &Span) -> BTreeMap<&str, &str> {
-    let pairs = span.attributes.iter().filter_map(|it| {
-        match it.value.as_ref().and_then(|it| it.value.as_ref()) {
-            Some(Value::StringValue(text)) => Some((&*it.key, &**text)),
+    let pairs = span.attributes.iter().filter_map(|attribute| {
+        match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
+            Some(Value::StringValue(text)) => Some((&*attribute.key, &**text)),
             _ => None,
         }
     });
@@ -81,8 +88,8 @@ fn attributes(span: &Span) -> BTreeMap<&str, &str> {
 }
 
 fn hex(id: &[u8]) -> String {
-    let digit = |it: u8| char::from_digit(it.into(), 16).unwrap();
-    id.iter().flat_map(|it| [digit(it >> 4), digit(it & 0xf)]).collect()
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap();
+    id.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }
 
 /// A check over HTTP with this header; its whole answer.
@@ -140,6 +147,84 @@ fn a_check_continues_the_trace_of_its_caller_over_http_and_grpc() {
     assert!(collector.spans.try_recv().is_err(), "nothing else was sampled");
 }
 
+/// Limits that stand in no rule, and the gateway, made no spans and no lines in the log.
+#[test]
+fn every_protocol_traces_and_logs_its_denials() {
+    let scratch = Scratch::new("traces-everywhere");
+    let rules = scratch.file("rules.yaml", "rules: [{ name: per_client, limit: 1/day }]");
+    let limits = "{ domain: d, descriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 0 } }] }";
+    let limits = scratch.file("limits.yaml", limits);
+    let collector = Collector::start();
+    let mut daemon = Daemon::start_logged(
+        &[
+            &["--rules", &rules, "--envoy-config", &limits, "--otlp", &collector.url][..],
+            &["--trace-sample", "0", "--log-denials", "99", "--log-format", "json"],
+            // Nobody is behind it: what was decided before that counts.
+            &["--upstream", "http://127.0.0.1:1", "--proxy", "127.0.0.1:0"],
+        ]
+        .concat(),
+    );
+    let seen = |daemon: &mut Daemon, listener: &str, rule: &str| {
+        let line = daemon.logged("\"message\":\"denied\"");
+        let told: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&told["listener"], &told["rule"]), (&listener.into(), &rule.into()), "{line}");
+        let id = told["decision_id"].as_str().unwrap().to_owned();
+        let found = daemon.get_with(&format!("/v1/decisions/{id}"), "");
+        assert!(found.contains(&format!("\"why\":\"`{rule}` allows ")), "{found}");
+        id
+    };
+    let parent = format!("00-{TRACE}-{PARENT}-01");
+    let span_of = |id: &str, listener: &str, rule: &str| {
+        let span = collector.span();
+        assert_eq!((hex(&span.trace_id), hex(&span.parent_span_id)), (TRACE.into(), PARENT.into()));
+        let told = attributes(&span);
+        assert_eq!((told["tollbar.listener"], told["tollbar.rule"]), (listener, rule));
+        assert_eq!((told["tollbar.outcome"], told["tollbar.decision_id"]), ("deny", id));
+    };
+
+    let get = |daemon: &Daemon, lines: &str| {
+        let stream = std::net::TcpStream::connect(daemon.address("proxy")).unwrap();
+        let head = format!("GET /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{lines}\r\n");
+        crate::common::http::exchange(stream, head)
+    };
+    assert_eq!(status(&get(&daemon, "")), 502);
+    let denied = get(&daemon, &format!("traceparent: {parent}\r\n"));
+    assert_eq!(status(&denied), 429);
+    let id = seen(&mut daemon, "proxy", "per_client");
+    assert!(denied.contains(&format!("x-tollbar-decision-id: {id}")), "{denied}");
+    span_of(&id, "proxy", "per_client");
+
+    let address = format!("http://{}", daemon.address("grpc"));
+    let response = collector.runtime.block_on(async {
+        let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await;
+        let mut client = RateLimitServiceClient::new(channel.unwrap());
+        let entries = vec![Entry { key: "k".to_owned(), value: "v".to_owned() }];
+        let descriptors = vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }];
+        let domain = "d".to_owned();
+        let mut request = Request::new(RateLimitRequest { domain, descriptors, hits_addend: 1 });
+        request.metadata_mut().insert("traceparent", parent.parse().unwrap());
+        client.should_rate_limit(request).await.unwrap().into_inner()
+    });
+    assert_eq!(response.overall_code(), OverallCode::OverLimit);
+    let id = seen(&mut daemon, "envoy", "envoy:d:k");
+    let header = response.response_headers_to_add.last().unwrap();
+    assert_eq!((&*header.key, &*header.value), ("x-tollbar-decision-id", &*id));
+    // The rule is asked as well, and lets it pass.
+    let (first, second) = (collector.span(), collector.span());
+    let told = [attributes(&first), attributes(&second)]
+        .map(|told| (told["tollbar.rule"].to_owned(), told["tollbar.outcome"].to_owned()));
+    assert!(told.contains(&("per_client".to_owned(), "allow".to_owned())), "{told:?}");
+    assert!(told.contains(&("envoy:d:k".to_owned(), "deny".to_owned())), "{told:?}");
+
+    let command =
+        "*6\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$1\r\n0\r\n$1\r\n1\r\n$5\r\n86400\r\n$1\r\n2\r\n";
+    let mut stream = std::net::TcpStream::connect(daemon.address("resp")).unwrap();
+    std::io::Write::write_all(&mut stream, command.as_bytes()).unwrap();
+    seen(&mut daemon, "resp", "CL.THROTTLE");
+    drop(stream);
+    assert_eq!(daemon.stop(), 0);
+}
+
 #[test]
 fn a_share_of_checks_begins_traces_which_are_sent_before_the_end() {
     let collector = Collector::start();
@@ -150,7 +235,7 @@ fn a_share_of_checks_begins_traces_which_are_sent_before_the_end() {
     assert_eq!(daemon.stop(), 0);
     let spans: Vec<Span> = std::iter::from_fn(|| collector.spans.try_recv().ok()).collect();
     assert_eq!(spans.len(), 50);
-    let traces: std::collections::BTreeSet<_> = spans.iter().map(|it| &it.trace_id).collect();
+    let traces: std::collections::BTreeSet<_> = spans.iter().map(|span| &span.trace_id).collect();
     assert_eq!(traces.len(), 50, "each is a trace of its own");
 }
 
@@ -181,7 +266,7 @@ fn denials_are_told_with_their_ids_and_not_all_of_them() {
     daemon.signal("TERM");
     assert_eq!(daemon.wait(), 0);
     let rest = daemon.rest_of_log();
-    let lines = rest.lines().filter(|it| it.contains("denied")).count();
+    let lines = rest.lines().filter(|line| line.contains("denied")).count();
     // One a second; how many seconds that were is the machine's business.
     assert!(lines < 100, "{lines}");
     assert!(!line.contains("secret-client") && !rest.contains("secret-client"));

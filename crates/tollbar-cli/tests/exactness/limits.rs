@@ -46,7 +46,7 @@ pub(crate) fn throttled_buckets() -> Vec<Limit> {
 
 /// One of each other algorithm. Their windows are short, so that many of them pass in a run.
 pub(crate) fn others() -> Vec<Limit> {
-    let leaky = Policy::leaky_bucket("1000/s").and_then(|it| it.with_burst(50));
+    let leaky = Policy::leaky_bucket("1000/s").and_then(|policy| policy.with_burst(50));
     vec![
         limit("leaky", "limit: 1000/s, burst: 50, algorithm: leaky_bucket", leaky),
         limit(
@@ -78,8 +78,8 @@ pub(crate) fn large_and_small_burst() -> [Limit; 2] {
 
 /// The file of rules for these limits.
 pub(crate) fn rules(limits: &[Limit]) -> String {
-    let rule = |it: &Limit| {
-        let (name, yaml) = (it.name, it.yaml);
+    let rule = |limit: &Limit| {
+        let (name, yaml) = (limit.name, limit.yaml);
         format!("  - {{ name: {name}, match: {{ path: /{name} }}, {yaml} }}\n")
     };
     format!("rules:\n{}", limits.iter().map(rule).collect::<String>())

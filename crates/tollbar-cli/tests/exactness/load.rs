@@ -68,7 +68,7 @@ pub(crate) fn judge<C: Client>(
         .collect();
     assert_both_workers_were_busy(&daemon);
     assert_eq!(daemon.stop(), 0);
-    let failures: Vec<_> = judged.iter().filter_map(|it| it.as_ref().err()).collect();
+    let failures: Vec<_> = judged.iter().filter_map(|result| result.as_ref().err()).collect();
     assert!(failures.is_empty(), "{name}: {failures:#?}");
     judged.into_iter().flatten().collect()
 }
@@ -89,7 +89,7 @@ pub(crate) fn judge_reloads<C: Client + Send>(
 ) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let scratch = Scratch::new("exactness-reloads");
-    let texts = [other, limit].map(|it| rules(slice::from_ref(it)));
+    let texts = [other, limit].map(|limit| rules(slice::from_ref(limit)));
     let file = scratch.file("rules.yaml", &texts[1]);
     let mut command = command(&file, &["--no-watch"]);
     command.stderr(Stdio::piped());
@@ -168,7 +168,7 @@ fn assert_both_workers_were_busy(daemon: &Daemon) {
         .map(|stat| {
             // The name, in brackets, may have spaces in it; user and system time are the 14th and 15th field.
             let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
-            fields.skip(11).take(2).map(|it| it.parse::<u64>().unwrap()).sum()
+            fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
         })
         .collect();
     ticks.sort_unstable_by(|a, b| b.cmp(a));

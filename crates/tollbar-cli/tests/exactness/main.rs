@@ -5,6 +5,8 @@
 //! another's charge stored less debt than there was. It takes real threads and a limit that refills to see that, so
 //! real time passes here: half a second for each limit.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;

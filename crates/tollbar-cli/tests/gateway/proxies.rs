@@ -3,9 +3,9 @@
 //!
 //! Traefik cannot be had here: what its documentation says it sends is in the tests of its profile.
 
-mod edge;
+mod setup;
 
-use edge::{Edge, Kind};
+use setup::{ProxyKind, ProxySetup};
 
 /// What clients may claim: to be somebody else, or somewhere else.
 const SPOOFED: &[&[(&str, &str)]] = &[
@@ -38,17 +38,17 @@ const SPOOFED: &[&[(&str, &str)]] = &[
 const SPELLINGS: &[&str] =
     &["/api/x?from=/free", "/free/../api/x", "//api//x", "/%61pi/x", "/api/./x/", "/api%2Fx"];
 
-fn clients_see_their_limits_and_cannot_get_past_them(kind: Kind) {
-    let edge = Edge::start("limits", kind, &[]);
+fn clients_see_their_limits_and_cannot_get_past_them(kind: ProxyKind) {
+    let setup = ProxySetup::start("limits", kind, &[]);
     for remaining in ["2", "1", "0"] {
-        let answer = edge.get(2, "/api/x", &[]);
+        let answer = setup.get(2, "/api/x", &[]);
         assert_eq!((answer.status, &*answer.body), (200, "upstream"), "{answer:?}");
         assert_eq!(answer.header("x-ratelimit-limit"), "3", "{answer:?}");
         assert_eq!(answer.header("x-ratelimit-remaining"), remaining);
         assert_eq!(answer.header("ratelimit-policy"), r#""per_client";q=3;w=86400"#);
         assert_eq!(answer.header("retry-after"), "");
     }
-    let denied = edge.get(2, "/api/x", &[]);
+    let denied = setup.get(2, "/api/x", &[]);
     assert_eq!(denied.status, 429, "{denied:?}");
     assert!(
         denied.body.starts_with(r#"{"error":"rate_limit_exceeded","message":"Too many requests""#)
@@ -59,151 +59,151 @@ fn clients_see_their_limits_and_cannot_get_past_them(kind: Kind) {
         (86_000..=86_400).contains(&denied.header("retry-after").parse().unwrap()),
         "{denied:?}"
     );
-    assert_eq!(edge.upstream.count(), 3);
+    assert_eq!(setup.upstream.count(), 3);
 
-    nobody_is_believed(&edge);
+    nobody_is_believed(&setup);
     // To gRPC a denial is a 200 with trailers. That is Envoy's to say, and not ours: it would be leave
     // to pass.
-    let grpc = edge.get(2, "/api/x", &[("content-type", "application/grpc"), ("te", "trailers")]);
+    let grpc = setup.get(2, "/api/x", &[("content-type", "application/grpc"), ("te", "trailers")]);
     let is_told = grpc.status == 429 || !["", "0"].contains(&grpc.header("grpc-status"));
     assert!(is_told, "{grpc:?}");
     for spelling in SPELLINGS {
-        assert_ne!(edge.get(2, spelling, &[]).status, 200, "{spelling}");
+        assert_ne!(setup.get(2, spelling, &[]).status, 200, "{spelling}");
     }
-    assert_eq!(edge.upstream.count(), 3, "somebody got past");
+    assert_eq!(setup.upstream.count(), 3, "somebody got past");
 
     // Others have limits of their own, by address and by key, and what has none is left alone.
-    assert_eq!(edge.get(3, "/api/x", &[]).header("x-ratelimit-remaining"), "2");
+    assert_eq!(setup.get(3, "/api/x", &[]).header("x-ratelimit-remaining"), "2");
     let key = [("x-api-key", "0123456789abcdef")];
-    assert_eq!([0; 4].map(|_| edge.get(2, "/api/x", &key).status), [200, 200, 200, 429]);
+    assert_eq!([0; 4].map(|_| setup.get(2, "/api/x", &key).status), [200, 200, 200, 429]);
     let bearer = [("authorization", "Bearer 0123456789abcdef")];
-    assert_eq!(edge.get(4, "/api/x", &bearer).status, 429, "the same key");
+    assert_eq!(setup.get(4, "/api/x", &bearer).status, 429, "the same key");
     for _ in 0..5 {
-        let free = edge.get(2, "/free", &[]);
+        let free = setup.get(2, "/free", &[]);
         assert_eq!((free.status, free.header("x-ratelimit-limit")), (200, ""));
         assert_eq!((free.header("x-ratelimit-remaining"), free.header("ratelimit")), ("", ""));
     }
-    assert_eq!([0; 2].map(|_| edge.send(2, "GET", "/post", &[]).status), [200; 2]);
-    assert_eq!([0; 2].map(|_| edge.send(2, "POST", "/post", &[]).status), [200, 429]);
-    assert_eq!(edge.upstream.count(), 3 + 1 + 3 + 5 + 2 + 1);
+    assert_eq!([0; 2].map(|_| setup.send(2, "GET", "/post", &[]).status), [200; 2]);
+    assert_eq!([0; 2].map(|_| setup.send(2, "POST", "/post", &[]).status), [200, 429]);
+    assert_eq!(setup.upstream.count(), 3 + 1 + 3 + 5 + 2 + 1);
 }
 
 /// By a client that has nothing left.
-fn nobody_is_believed(edge: &Edge) {
+fn nobody_is_believed(setup: &ProxySetup) {
     for spoofed in SPOOFED {
         // Envoy refuses connections that are to drop such headers.
         let expected: &[u16] = if spoofed.len() > 4 { &[400, 429] } else { &[429] };
-        assert!(expected.contains(&edge.get(2, "/api/x", spoofed).status), "{spoofed:?}");
+        assert!(expected.contains(&setup.get(2, "/api/x", spoofed).status), "{spoofed:?}");
     }
 }
 
-fn exactly_so_many_pass_when_all_come_at_once(kind: Kind) {
-    let edge = Edge::start("at-once", kind, &[]);
+fn exactly_so_many_pass_when_all_come_at_once(kind: ProxyKind) {
+    let setup = ProxySetup::start("at-once", kind, &[]);
     let admitted: usize = std::thread::scope(|scope| {
-        let client = || (0..10).filter(|_| edge.get(2, "/api/x", &[]).status == 200).count();
+        let client = || (0..10).filter(|_| setup.get(2, "/api/x", &[]).status == 200).count();
         let clients: Vec<_> = (0..8).map(|_| scope.spawn(client)).collect();
-        clients.into_iter().map(|it| it.join().unwrap()).sum()
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
-    assert_eq!((admitted, edge.upstream.count()), (3, 3));
+    assert_eq!((admitted, setup.upstream.count()), (3, 3));
 }
 
 /// Nobody passes while the daemon is down, and everybody does where that was asked for.
-fn without_the_daemon(kind: Kind, status: u16, opened: &[(&str, &str)]) {
-    let mut edge = Edge::start("down", kind, &[]);
-    assert_eq!(edge.get(2, "/api/x", &[]).status, 200);
-    edge.stop_daemon();
-    assert_eq!(edge.get(2, "/api/x", &[]).status, status);
-    assert_eq!(edge.upstream.count(), 1);
+fn without_the_daemon(kind: ProxyKind, status: u16, opened: &[(&str, &str)]) {
+    let mut setup = ProxySetup::start("down", kind, &[]);
+    assert_eq!(setup.get(2, "/api/x", &[]).status, 200);
+    setup.stop_daemon();
+    assert_eq!(setup.get(2, "/api/x", &[]).status, status);
+    assert_eq!(setup.upstream.count(), 1);
     if !opened.is_empty() {
-        let mut edge = Edge::start("down-open", kind, opened);
-        edge.stop_daemon();
-        assert_eq!(edge.get(2, "/api/x", &[]).status, 200);
-        assert_eq!(edge.upstream.count(), 1);
+        let mut setup = ProxySetup::start("down-open", kind, opened);
+        setup.stop_daemon();
+        assert_eq!(setup.get(2, "/api/x", &[]).status, 200);
+        assert_eq!(setup.upstream.count(), 1);
     }
 }
 
 #[test]
 fn clients_of_nginx_see_their_limits_and_cannot_get_past_them() {
-    clients_see_their_limits_and_cannot_get_past_them(Kind::Nginx);
+    clients_see_their_limits_and_cannot_get_past_them(ProxyKind::Nginx);
 }
 
 #[test]
 fn clients_of_caddy_see_their_limits_and_cannot_get_past_them() {
-    clients_see_their_limits_and_cannot_get_past_them(Kind::Caddy);
+    clients_see_their_limits_and_cannot_get_past_them(ProxyKind::Caddy);
 }
 
 #[test]
 fn clients_of_envoy_see_their_limits_and_cannot_get_past_them() {
-    clients_see_their_limits_and_cannot_get_past_them(Kind::Envoy);
+    clients_see_their_limits_and_cannot_get_past_them(ProxyKind::Envoy);
 }
 
 #[test]
 fn clients_of_haproxy_see_their_limits_and_cannot_get_past_them() {
-    clients_see_their_limits_and_cannot_get_past_them(Kind::Haproxy);
+    clients_see_their_limits_and_cannot_get_past_them(ProxyKind::Haproxy);
 }
 
 #[test]
 fn exactly_so_many_pass_every_proxy_when_all_come_at_once() {
-    for kind in [Kind::Nginx, Kind::Caddy, Kind::Envoy, Kind::Haproxy] {
+    for kind in [ProxyKind::Nginx, ProxyKind::Caddy, ProxyKind::Envoy, ProxyKind::Haproxy] {
         exactly_so_many_pass_when_all_come_at_once(kind);
     }
 }
 
 #[test]
 fn without_the_daemon_nginx_does_as_it_is_told() {
-    without_the_daemon(Kind::Nginx, 500, &[("# error_page 502", "error_page 502")]);
+    without_the_daemon(ProxyKind::Nginx, 500, &[("# error_page 502", "error_page 502")]);
 }
 
 #[test]
 fn without_the_daemon_caddy_lets_nobody_pass() {
-    without_the_daemon(Kind::Caddy, 502, &[]);
+    without_the_daemon(ProxyKind::Caddy, 502, &[]);
 }
 
 #[test]
 fn without_the_daemon_envoy_does_as_it_is_told() {
     let opened = ("failure_mode_allow: false", "failure_mode_allow: true");
-    without_the_daemon(Kind::Envoy, 503, &[opened]);
+    without_the_daemon(ProxyKind::Envoy, 503, &[opened]);
 }
 
 #[test]
 fn without_the_daemon_haproxy_does_as_it_is_told() {
     let opened = ("TOLLBAR_ON_FAILURE deny", "TOLLBAR_ON_FAILURE allow");
-    without_the_daemon(Kind::Haproxy, 503, &[opened]);
+    without_the_daemon(ProxyKind::Haproxy, 503, &[opened]);
 }
 
 #[test]
 fn a_403_of_nginx_s_own_stays_one() {
     let own = ("location = /health {", "location = /own { deny all; }\nlocation = /health {");
-    let edge = Edge::start("own-403", Kind::Nginx, &[own]);
-    let answer = edge.get(2, "/own", &[]);
+    let setup = ProxySetup::start("own-403", ProxyKind::Nginx, &[own]);
+    let answer = setup.get(2, "/own", &[]);
     assert_eq!((answer.status, answer.header("retry-after")), (403, ""));
 }
 
 #[test]
 fn caddy_s_own_directive_does_as_well() {
     let own = "forward_auth {daemon} {\n uri /v1/forward-auth/caddy\n }";
-    let edge = Edge::start("directive", Kind::Caddy, &[("import tollbar", own)]);
-    assert_eq!([0; 4].map(|_| edge.get(2, "/api/x", &[]).status), [200, 200, 200, 429]);
-    nobody_is_believed(&edge);
-    assert_eq!(edge.upstream.count(), 3);
+    let setup = ProxySetup::start("directive", ProxyKind::Caddy, &[("import tollbar", own)]);
+    assert_eq!([0; 4].map(|_| setup.get(2, "/api/x", &[]).status), [200, 200, 200, 429]);
+    nobody_is_believed(&setup);
+    assert_eq!(setup.upstream.count(), 3);
 }
 
 #[test]
 fn envoy_that_believes_its_clients_makes_nobody_else_believe_them() {
     let believes = ("use_remote_address: true", "use_remote_address: false");
-    let edge = Edge::start("believes", Kind::Envoy, &[believes]);
-    assert_eq!([0; 4].map(|_| edge.get(2, "/api/x", &[]).status), [200, 200, 200, 429]);
-    nobody_is_believed(&edge);
-    assert_eq!(edge.upstream.count(), 3);
+    let setup = ProxySetup::start("believes", ProxyKind::Envoy, &[believes]);
+    assert_eq!([0; 4].map(|_| setup.get(2, "/api/x", &[]).status), [200, 200, 200, 429]);
+    nobody_is_believed(&setup);
+    assert_eq!(setup.upstream.count(), 3);
 }
 
 #[test]
 fn cookies_are_not_the_daemon_s_business() {
     // More than the daemon takes of a head; Caddy and HAProxy take no more themselves.
     let cookie = format!("a={}", "x".repeat(7_000));
-    for kind in [Kind::Nginx, Kind::Envoy] {
-        let edge = Edge::start("cookies", kind, &[]);
-        let answer = edge.get(2, "/api/x", &[("cookie", &*cookie); 3]);
+    for kind in [ProxyKind::Nginx, ProxyKind::Envoy] {
+        let setup = ProxySetup::start("cookies", kind, &[]);
+        let answer = setup.get(2, "/api/x", &[("cookie", &*cookie); 3]);
         assert_eq!(answer.status, 200, "{kind:?} {answer:?}");
     }
 }

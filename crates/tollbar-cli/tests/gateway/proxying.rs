@@ -15,7 +15,10 @@ const OFF: [&str; 6] = ["--listen", "off", "--grpc", "off", "--resp", "off"];
 /// What the header of a denial says, by which it can be asked about.
 fn decision_of(response: &str) -> &str {
     let name = "x-tollbar-decision-id: ";
-    response.lines().find_map(|it| it.strip_prefix(name)).unwrap_or_else(|| panic!("{response}"))
+    response
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .unwrap_or_else(|| panic!("{response}"))
 }
 
 /// An upstream that answers each request with its head; where it asks for an upgrade, it becomes an
@@ -103,7 +106,10 @@ fn trusted_proxies_and_exempt_paths_are_as_told() {
         assert_eq!(status(&ask(&daemon, "", &header)), expected, "{client}");
     }
     let daemon = proxy(&upstream, &["--limit", "1/hour", "--exempt-paths", "/x"]);
-    assert_eq!([ask(&daemon, "", ""), ask(&daemon, "", "")].map(|it| status(&it)), [200, 200]);
+    assert_eq!(
+        [ask(&daemon, "", ""), ask(&daemon, "", "")].map(|answer| status(&answer)),
+        [200, 200]
+    );
 }
 
 #[test]
@@ -112,7 +118,10 @@ fn rules_of_a_file_decide_about_the_proxy_too() {
     let scratch = Scratch::new("gateway-rules");
     let rules = "rules: [{ name: x, match: { path: /x }, limit: 1/hour }]";
     let daemon = proxy(&upstream, &["--rules", &scratch.file("rules.yaml", rules)]);
-    assert_eq!([ask(&daemon, "", ""), ask(&daemon, "", "")].map(|it| status(&it)), [200, 429]);
+    assert_eq!(
+        [ask(&daemon, "", ""), ask(&daemon, "", "")].map(|answer| status(&answer)),
+        [200, 429]
+    );
 }
 
 #[test]
@@ -155,6 +164,23 @@ fn a_tunnel_has_the_time_to_end_by_itself() {
 }
 
 #[test]
+fn a_tunnel_that_does_not_end_is_cut_off_after_its_time() {
+    let (upstream, _) = upstream();
+    let mut daemon = proxy(&upstream, &["--limit", "9/hour", "--drain-timeout", "100ms"]);
+    let mut stream = TcpStream::connect(daemon.address("proxy")).unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n")
+        .unwrap();
+    assert_eq!(status(&head_of(&mut stream).unwrap()), 101);
+    daemon.signal("TERM");
+    // Without the flag it would take ten seconds.
+    stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+    let ended = stream.read(&mut [0]).map_err(|error| error.kind());
+    assert_ne!(ended, Err(std::io::ErrorKind::WouldBlock), "it is not cut off");
+    assert_eq!(daemon.wait(), 0);
+}
+
+#[test]
 #[ignore = "long: a minute for twenty thousand requests, one by one, on a busy machine"]
 fn ten_thousand_connections_are_kept_alive() {
     const CONNECTIONS: usize = 10_000;
@@ -175,7 +201,7 @@ fn ten_thousand_connections_are_kept_alive() {
             client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
             let (mut answer, mut buffer) = (Vec::new(), [0; 2_048]);
             // The body is the head of the request, so that there are two empty lines in all.
-            while answer.windows(4).filter(|it| it == b"\r\n\r\n").count() < 2 {
+            while answer.windows(4).filter(|window| window == b"\r\n\r\n").count() < 2 {
                 let count = client.read(&mut buffer).unwrap();
                 assert_ne!(count, 0, "it is kept");
                 answer.extend_from_slice(&buffer[..count]);
@@ -256,6 +282,157 @@ fn memory_stays_what_it_is_for_ten_minutes() {
     assert_eq!(daemon.stop(), 0);
 }
 
+/// `--api-keys` and `--trusted-headers` were ignored here: every client was counted by its address.
+#[test]
+fn clients_of_the_gateway_are_counted_by_key_then_user_then_address() {
+    let (upstream, _) = upstream();
+    let scratch = Scratch::new("gateway-identity");
+    let keys = scratch.file("keys", "partner 0123456789abcdef\nother fedcba9876543210\n");
+    let flags = ["--limit", "2/hour", "--api-keys", &keys, "--trusted-headers", "user=X-User-Id"];
+    let mut daemon = {
+        let own = ["--proxy", "127.0.0.1:0", "--upstream", &upstream];
+        let trusted = ["--trusted-proxies", "127.0.0.0/8"];
+        Daemon::start_logged(&[&OFF, &own[..], &flags, &trusted].concat())
+    };
+    let spend = |daemon: &Daemon, client: &str, headers: &str| {
+        let lines = format!("x-forwarded-for: {client}\r\n{headers}");
+        [0; 3].map(|_| status(&ask(daemon, "", &lines)))
+    };
+    let (fresh, used_up) = ([200, 200, 429], [429; 3]);
+    let [one, two] = ["192.0.2.1", "192.0.2.2"];
+    assert_eq!(spend(&daemon, one, ""), fresh, "by address");
+    assert_eq!(spend(&daemon, one, "x-api-key: none-of-the-keys\r\n"), used_up, "by address still");
+    assert_eq!(spend(&daemon, one, "x-user-id: 7\r\n"), fresh, "by user");
+    assert_eq!(spend(&daemon, two, "x-user-id: 7\r\n"), used_up, "by user, wherever from");
+    let key = "x-api-key: 0123456789abcdef\r\nx-user-id: 7\r\n";
+    assert_eq!(spend(&daemon, one, key), fresh, "by key");
+    let bearer = "authorization: Bearer 0123456789abcdef\r\n";
+    assert_eq!(spend(&daemon, two, bearer), used_up, "by key, wherever from");
+    // Keys are read again here as they are for proxies that ask.
+    scratch.file("keys", "fourth 4444444444444444\n");
+    daemon.signal("HUP");
+    daemon.logged("API keys reloaded");
+    assert_eq!(spend(&daemon, one, "x-api-key: 4444444444444444\r\n"), fresh, "a new key");
+    assert_eq!(spend(&daemon, one, "x-api-key: fedcba9876543210\r\n"), used_up, "a key no more");
+    daemon.signal("TERM");
+    assert!(!daemon.rest_of_log().contains("4444444444444444"), "a key is in the log");
+}
+
+#[test]
+fn headers_of_clients_count_for_nothing_and_do_not_reach_the_upstream() {
+    let (upstream, _) = upstream();
+    let trusted = ["--trusted-headers", "user=X-User-Id", "--trusted-proxies", "10.0.0.0/8"];
+    let terms = ["--cost-header", "X-Cost", "--request-id-header", "X-Request-Id"];
+    let daemon = proxy(&upstream, &[&["--limit", "2/hour"][..], &trusted, &terms].concat());
+    let claimed = "x-user-id: 7\r\nx-cost: 0\r\nx-request-id: r\r\nx-other: kept\r\n";
+    let first = ask(&daemon, "", claimed);
+    assert_eq!(status(&first), 200);
+    for (header, is_passed) in [
+        ("x-user-id: ", false),
+        ("x-cost: ", false),
+        ("x-request-id: ", false),
+        ("x-other: ", true),
+    ] {
+        assert_eq!(first.contains(header), is_passed, "{header} in {first}");
+    }
+    let claimed = |user: &str| format!("x-user-id: {user}\r\nx-cost: 0\r\nx-request-id: r\r\n");
+    assert_eq!(["8", "9"].map(|user| status(&ask(&daemon, "", &claimed(user)))), [200, 429]);
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn the_gateway_reads_cost_and_request_id_of_trusted_proxies_only() {
+    let (upstream, _) = upstream();
+    let terms = ["--cost-header", "X-Cost", "--request-id-header", "X-Request-Id"];
+    let trusted = ["--limit", "5/hour", "--trusted-proxies", "127.0.0.0/8"];
+    let daemon = proxy(&upstream, &[&trusted[..], &terms].concat());
+    let asked = |lines: &str| {
+        let response = ask(&daemon, "", &format!("x-forwarded-for: 192.0.2.1\r\n{lines}"));
+        let remaining = "\r\nx-ratelimit-remaining: ";
+        let left = response.split_once(remaining).map(|(_, rest)| rest[..1].to_owned());
+        (status(&response), left.unwrap_or_default())
+    };
+    let costly = "x-cost: 3\r\nx-request-id: r-1\r\n";
+    assert_eq!(asked(costly), (200, "2".to_owned()));
+    assert_eq!(asked(costly), (200, "2".to_owned()), "an id is charged once");
+    assert_eq!(asked("x-cost: 3\r\n"), (429, "2".to_owned()));
+    assert_eq!(asked("x-cost: 0\r\n"), (200, "2".to_owned()), "a peek");
+    assert_eq!(asked(""), (200, "1".to_owned()));
+    assert_eq!(asked("x-cost: lots\r\n").0, 400);
+    assert_eq!(asked("x-cost: 0\r\nx-cost: 0\r\n").0, 400);
+    assert_eq!(asked(""), (200, "0".to_owned()), "what was refused was not charged");
+    assert_eq!(daemon.stop(), 0);
+}
+
+/// During an outage of the store, a rule that sheds lets those pass that matter most.
+#[test]
+fn the_criticality_that_a_trusted_proxy_sets_decides_who_is_shed() {
+    let (upstream, _) = upstream();
+    let scratch = Scratch::new("gateway-criticality");
+    let rules = "rules: [{ name: a, limit: 9/s, on_store_failure: shed }]";
+    let rules = scratch.file("rules.yaml", rules);
+    let own = ["--proxy", "127.0.0.1:0", "--upstream", &upstream, "--rules", &rules];
+    let store = ["--store", "redis://127.0.0.1:1", "--store-raw-keys"];
+    let trusted = ["--trusted-proxies", "127.0.0.0/8", "--criticality-header", "X-Criticality"];
+    let daemon = Daemon::start(&[&own[..], &store, &trusted].concat());
+    for (lines, expected) in [
+        ("", 429),
+        ("x-criticality: low\r\n", 429),
+        ("x-criticality: critical\r\n", 200),
+        ("x-criticality: urgent\r\n", 400),
+    ] {
+        let forwarded = format!("x-forwarded-for: 192.0.2.1\r\n{lines}");
+        assert_eq!(status(&ask(&daemon, "", &forwarded)), expected, "the gateway, {lines:?}");
+        let original = "x-original-method: GET\r\nx-original-uri: /x\r\nx-real-ip: 192.0.2.1\r\n";
+        let response = daemon.get_with("/v1/forward-auth/haproxy", &format!("{original}{lines}"));
+        assert_eq!(status(&response), expected, "forward-auth, {lines:?}");
+    }
+    assert_eq!(daemon.stop(), 0);
+}
+
+#[test]
+fn the_upstream_is_treated_as_the_flags_say() {
+    let (upstream, _) = upstream();
+    let daemon = proxy(&upstream, &["--limit", "9/s", "--upstream-host"]);
+    let host = upstream.strip_prefix("http://").unwrap();
+    let answer = ask(&daemon, "", "");
+    assert!(answer.contains(&format!("\r\nhost: {host}\r\n")), "{answer}");
+
+    // One that takes connections and says nothing, and one that says half of its answer.
+    for (said, expected) in [("", 504), ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf", 200)] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = format!("http://{}", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            let streams: Vec<TcpStream> = listener
+                .incoming()
+                .map(|stream| {
+                    let mut stream = stream.unwrap();
+                    head_of(&mut stream);
+                    stream.write_all(said.as_bytes()).unwrap();
+                    stream
+                })
+                .collect();
+            drop(streams);
+        });
+        let timeouts = ["--upstream-answer-timeout", "50ms", "--upstream-idle-timeout", "50ms"];
+        let daemon = proxy(&silent, &[&["--limit", "9/s"][..], &timeouts].concat());
+        let mut stream = TcpStream::connect(daemon.address("proxy")).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        // Without the flags it would take half a minute and more.
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer[9..], expected.to_string().as_bytes());
+        if expected == 200 {
+            // What was begun is broken off.
+            let mut rest = Vec::new();
+            let ended = stream.read_to_end(&mut rest).map_err(|error| error.kind());
+            assert_ne!(ended, Err(std::io::ErrorKind::WouldBlock), "it is not broken off");
+            assert!(rest.ends_with(b"half"), "{}", String::from_utf8_lossy(&rest));
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_meant_is_refused_with_what_to_write() {
     for (flags, advice) in [
@@ -263,8 +440,19 @@ fn what_cannot_be_meant_is_refused_with_what_to_write() {
         (&["--upstream", "127.0.0.1:3000"], "such as http://127.0.0.1:3000"),
         (&["--upstream", "http://127.0.0.1:3000/path"], "no path behind it"),
         (&["--limit", "lots"], "--limit"),
-        (&["--limit", "1/s", "--rules", "x.yaml"], "cannot be used with"),
+        (&["--limit", "1/s", "--rules", "x.yaml"], "--limit and --rules exclude each other"),
+        (&["--upstream", "http://127.0.0.1:1", "--exempt-paths", "health"], "begin it with `/`"),
+        (&["--upstream", "http://127.0.0.1:1", "--exempt-paths", "/a/*"], "`unlimited: true`"),
+        (
+            &["--upstream", "http://127.0.0.1:1", "--cost-header", "x-c"],
+            "--trusted-proxies 10.0.0.0/8",
+        ),
+        (&["--upstream", "http://127.0.0.1:1", "--upstream-ca", "/none"], "write an https:// URL"),
         (&["--upstream", "http://127.0.0.1:1", "--proxy-protocol"], "--trusted-proxies"),
+        (
+            &["--trusted-headers", "user=X-A,tenant=X-T,user=X-B"],
+            "--trusted-headers reads `user` from X-A and from X-B, and only one can count",
+        ),
         (&["--upstream", "http://127.0.0.1:1", "--trusted-proxies", "everybody"], "everybody"),
         (
             &["--upstream", "https://127.0.0.1:1", "--upstream-ca", "/none"],
@@ -281,10 +469,10 @@ fn what_cannot_be_meant_is_refused_with_what_to_write() {
 #[test]
 fn a_denial_can_be_asked_about() {
     let (upstream, _) = upstream();
-    let flags = ["--proxy", "127.0.0.1:0", "--upstream", &upstream, "--limit", "1/hour"];
-    let flags = [&flags[..], &["--trusted-proxies", "127.0.0.0/8"]].concat();
-    let daemon = Daemon::start(&flags);
-    let client = "x-forwarded-for: 192.0.2.1\r\n";
+    let flags = ["--proxy", "127.0.0.1:0", "--upstream", &upstream, "--limit", "5/hour"];
+    let trusted = ["--trusted-proxies", "127.0.0.0/8", "--cost-header", "X-Cost"];
+    let daemon = Daemon::start(&[&flags[..], &trusted].concat());
+    let client = "x-forwarded-for: 192.0.2.1\r\nx-cost: 3\r\n";
     let allowed = ask(&daemon, "", client);
     assert!(!allowed.contains("x-tollbar-decision-id"), "{allowed}");
     let denied = ask(&daemon, "", client);
@@ -292,7 +480,7 @@ fn a_denial_can_be_asked_about() {
     assert!(denied.contains("\r\nretry-after: "), "{denied}");
     let told = daemon.get_with(&format!("/v1/decisions/{}", decision_of(&denied)), "");
     assert_eq!(status(&told), 200, "{told}");
-    for part in [r#""path":"/x""#, r#""ip":"192.0.2.1""#, r#""rule":"limit""#] {
+    for part in [r#""path":"/x""#, r#""ip":"192.0.2.1""#, r#""rule":"limit""#, r#""cost":3"#] {
         assert!(told.contains(part), "{part} in {told}");
     }
     let other = ask(&daemon, "", client);

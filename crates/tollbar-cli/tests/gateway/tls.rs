@@ -1,6 +1,8 @@
 //! The daemon as a reverse proxy with TLS on both sides, over each version of HTTP on each side: what the
 //! two ends see of each other.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,12 +33,12 @@ const HTTP2: &[&[u8]] = &[b"h2"];
 const BOTH: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// What is trusted, and what is shown by it for `localhost`.
-struct Trust {
+struct TestCertificates {
     authority: Authority,
     identity: Identity,
 }
 
-impl Trust {
+impl TestCertificates {
     fn new() -> Self {
         let authority = Authority::new();
         let identity = authority.issue("localhost");
@@ -49,7 +51,7 @@ impl Trust {
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
         let mut config = config.with_single_cert(chain, key).unwrap();
-        config.alpn_protocols = alpn.iter().map(|it| it.to_vec()).collect();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
         TlsAcceptor::from(Arc::new(config))
     }
 
@@ -61,7 +63,7 @@ impl Trust {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = config.with_safe_default_protocol_versions().unwrap();
         let mut config = config.with_root_certificates(roots).with_no_client_auth();
-        config.alpn_protocols = alpn.iter().map(|it| it.to_vec()).collect();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
         let stream = TcpStream::connect(address).await.unwrap();
         let connector = TlsConnector::from(Arc::new(config));
         connector.connect("localhost".try_into().unwrap(), stream).await.unwrap()
@@ -73,7 +75,7 @@ async fn tell(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infal
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let said =
-        |name: &str| head.headers.get(name).map_or("-", |it| it.to_str().unwrap()).to_owned();
+        |name: &str| head.headers.get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
     let host = head.uri.authority().map_or_else(|| said("host"), ToString::to_string);
     let scheme = said("x-forwarded-proto");
     let text = format!("{:?} {} {host} {scheme} {}", head.version, head.uri.path(), body.len());
@@ -152,7 +154,7 @@ async fn ask(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_version_meets_each_other_over_tls() {
-    let (ours, theirs) = (Trust::new(), Trust::new());
+    let (ours, theirs) = (TestCertificates::new(), TestCertificates::new());
     let scratch = Scratch::new("gateway-tls");
     let cert = scratch.file("cert.pem", &ours.identity.cert);
     let key = scratch.file("key.pem", &ours.identity.key);
@@ -171,8 +173,10 @@ async fn each_version_meets_each_other_over_tls() {
         let url = format!("{scheme}://localhost:{}", upstream.port());
         let flags = ["--listen", "off", "--grpc", "off", "--resp", "off", "--limit", "8/day"];
         let proxy = ["--proxy", "127.0.0.1:0", "--upstream", &url, "--upstream-protocol", protocol];
-        let files = ["--tls-cert", &cert, "--tls-key", &key, "--upstream-ca", &ca];
-        let daemon = Daemon::start(&[&flags[..], &proxy, &files].concat());
+        let files = ["--tls-cert", &cert, "--tls-key", &key];
+        // It has no effect on an upstream without TLS, and is an error there.
+        let authority: &[&str] = if tls.is_some() { &["--upstream-ca", &ca] } else { &[] };
+        let daemon = Daemon::start(&[&flags[..], &proxy, &files, authority].concat());
         for (offered, asked) in
             [(HTTP1, Version::HTTP_11), (HTTP2, Version::HTTP_2), (BOTH, Version::HTTP_2)]
         {
@@ -199,7 +203,7 @@ async fn each_version_meets_each_other_over_tls() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upstream_that_nobody_vouches_for_gets_nothing() {
-    let (ours, theirs) = (Trust::new(), Trust::new());
+    let (ours, theirs) = (TestCertificates::new(), TestCertificates::new());
     let scratch = Scratch::new("gateway-tls-other");
     let cert = scratch.file("cert.pem", &ours.identity.cert);
     let key = scratch.file("key.pem", &ours.identity.key);

@@ -15,6 +15,7 @@ const RULES: &str = "
 rules:
   - { name: open, match: { domain: open }, limit: 2/day }
   - { name: shut, match: { domain: shut }, limit: 2/day, on_store_failure: deny }
+  - { name: both, match: { domain: files, user: strict }, limit: 2/day, on_store_failure: deny }
   - { name: local, match: { domain: local }, limit: 2/day, on_store_failure: local }
 ";
 
@@ -36,7 +37,7 @@ fn call(domain: &str, users: &[&str]) -> RateLimitRequest {
 struct Caller(RateLimitServiceClient<Channel>);
 
 impl Caller {
-    async fn of(daemon: &Daemon) -> Self {
+    async fn connect(daemon: &Daemon) -> Self {
         let uri = format!("http://{}", daemon.address("grpc"));
         let channel = Endpoint::from_shared(uri).unwrap().connect().await.unwrap();
         Self(RateLimitServiceClient::new(channel))
@@ -69,6 +70,13 @@ async fn until(caller: &mut Caller, domain: &str, expected: &str) {
     panic!("{domain} is never {expected}: {last}");
 }
 
+/// Checks that Envoy lets pass because the store is lost.
+fn degraded(daemon: &Daemon) -> u64 {
+    let metrics = daemon.get_with("/metrics", "");
+    let series = "tollbar_checks_total{listener=\"envoy\",outcome=\"degraded_allow\"} ";
+    metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn a_lost_store_is_answered_by_the_rules_and_unavailable_for_the_files() {
     let scratch = Scratch::new("envoy-redis");
@@ -81,7 +89,7 @@ async fn a_lost_store_is_answered_by_the_rules_and_unavailable_for_the_files() {
     for charge in ["independent", "all-or-none"] {
         let more = ["--store-deadline", "5s", "--envoy-charge", charge];
         let daemon = Daemon::start(&[&args[..], &more].concat());
-        let mut caller = Caller::of(&daemon).await;
+        let mut caller = Caller::connect(&daemon).await;
         until(&mut caller, "files", "Ok").await;
         for domain in ["open", "shut", "local", "files"] {
             let user = &[charge][..];
@@ -92,6 +100,9 @@ async fn a_lost_store_is_answered_by_the_rules_and_unavailable_for_the_files() {
 
         redis.kill();
         until(&mut caller, "files", "Unavailable").await;
+        let before = degraded(&daemon);
+        caller.ask("files", &["x", "y"]).await.unwrap_err();
+        assert_eq!(degraded(&daemon) - before, 2, "{charge}: each limit that was not counted");
         // Of other users: a denial is remembered for up to a second.
         for users in [&["a"][..], &["b", "c"]] {
             for _ in 0..3 {
@@ -100,6 +111,9 @@ async fn a_lost_store_is_answered_by_the_rules_and_unavailable_for_the_files() {
                 let status = caller.ask("files", users).await.unwrap_err();
                 assert_eq!(status.code(), Code::Unavailable, "{charge} {users:?}");
             }
+            // Envoy would let pass what is unavailable: what a rule denies stays denied.
+            assert_eq!(caller.says("files", &["strict"]).await, "OverLimit", "{charge}");
+            assert_eq!(caller.says("files", &["strict", "b"]).await, "OverLimit", "{charge}");
             // Its share of the limit is all of it: there is one node.
             let local = [caller.says("local", users).await, caller.says("local", users).await];
             assert_eq!(local, ["Ok", "Ok"], "{charge} {users:?}");

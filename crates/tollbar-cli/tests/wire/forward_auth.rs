@@ -23,7 +23,10 @@ fn ask(daemon: &Daemon, path: &str, lines: &str) -> String {
 fn wait(daemon: &Daemon, word: &str) {
     // Each waits for as long as it takes to ask: a minute and more, all in all.
     let mut healths = (0..100_000).map(|_| daemon.get_with("/healthz", ""));
-    assert!(healths.any(|it| it.contains(&format!(r#""status":"{word}""#))), "never {word}");
+    assert!(
+        healths.any(|health| health.contains(&format!(r#""status":"{word}""#))),
+        "never {word}"
+    );
 }
 
 #[test]
@@ -86,7 +89,7 @@ fn a_denial_of_a_proxys_client_can_be_asked_about() {
     let [_, _, denied] = [0; 3].map(|_| ask(&daemon, "/open", CLIENT));
     assert_eq!(status(&denied), 429);
     let name = "x-tollbar-decision-id: ";
-    let id = denied.lines().find_map(|it| it.strip_prefix(name)).unwrap();
+    let id = denied.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     let told = daemon.get_with(&format!("/v1/decisions/{id}"), "");
     assert_eq!(status(&told), 200, "{told}");
     for part in [r#""path":"/open""#, r#""ip":"203.0.113.7""#, r#""rule":"open""#] {

@@ -137,6 +137,36 @@ async fn what_was_reserved_is_settled_once() {
     assert_eq!(calls.peek(request("/tokens", "1")).await.unwrap().get_ref().remaining, Some(85));
 }
 
+/// Receipts and leases are texts that a daemon reads under the secret that it was started with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_secret_receipts_and_leases_are_taken_after_a_restart() {
+    let scratch = Scratch::new("grpc-secret");
+    let (rules, counters) = (scratch.file("rules.yaml", RULES), scratch.path("counters"));
+    let secret = scratch.file("secret", &"0f".repeat(32));
+    let args = ["--rules", &rules, "--snapshot", &counters, "--receipt-secret-file", &secret];
+    let resp = |daemon: &Daemon, command: &str| {
+        let stream = std::net::TcpStream::connect(daemon.address("resp")).unwrap();
+        crate::common::http::exchange(stream, format!("{command}\r\nQUIT\r\n"))
+    };
+    let daemon = Daemon::start(&args);
+    let reserve = v1::ReserveRequest { request: Some(request("/tokens", "1")), ttl: None };
+    let receipt = calls(&daemon).reserve(reserve).await.unwrap().into_inner().receipt;
+    let commit = v1::CommitRequest { receipt, cost: Some(1) };
+    let held = resp(&daemon, "TB.CHECK GET /jobs WITH user 1");
+    let lease = held.split("lease\r\n").nth(1).unwrap().lines().nth(1).unwrap();
+    let release = format!("TB.RELEASE {lease}");
+    assert_eq!(daemon.stop(), 0);
+    let daemon = Daemon::start(&args[..4]);
+    let refused = calls(&daemon).commit(commit.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    assert!(resp(&daemon, &release).starts_with("-ERR "), "it has another secret");
+    assert_eq!(daemon.stop(), 0);
+    let daemon = Daemon::start(&args);
+    calls(&daemon).commit(commit).await.unwrap();
+    assert!(resp(&daemon, &release).starts_with(":1\r\n"));
+    assert_eq!(daemon.stop(), 0);
+}
+
 #[tokio::test]
 async fn permits_are_held_renewed_and_given_back() {
     let (_scratch, daemon) = start("grpc-lease");
@@ -166,7 +196,7 @@ async fn an_explanation_names_every_rule() {
     assert_eq!((told.allowed, told.method.as_str(), told.path.as_str()), (true, "GET", "/plain/x"));
     assert_eq!(told.rules.len(), 4);
     let applied: Vec<&str> =
-        told.rules.iter().filter(|it| it.applied).map(|it| it.name.as_str()).collect();
+        told.rules.iter().filter(|rule| rule.applied).map(|rule| rule.name.as_str()).collect();
     assert_eq!(applied, ["plain"]);
 }
 
@@ -234,13 +264,13 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&[0], &length[..], message].concat()
 }
 
-fn of(message: &impl Message) -> Vec<u8> {
+fn encode(message: &impl Message) -> Vec<u8> {
     framed(&message.encode_to_vec())
 }
 
 fn ttl(seconds: i64, nanos: i32) -> Vec<u8> {
     let request = Some(request("/tokens", "9"));
-    of(&v1::ReserveRequest { request, ttl: Some(prost_types::Duration { seconds, nanos }) })
+    encode(&v1::ReserveRequest { request, ttl: Some(prost_types::Duration { seconds, nanos }) })
 }
 
 #[tokio::test]
@@ -251,7 +281,7 @@ async fn every_mistake_gets_its_status_and_charges_nothing() {
     let with = |change: fn(&mut CheckRequest)| {
         let mut request = plain();
         change(&mut request);
-        of(&request)
+        encode(&request)
     };
     let receipt = |receipt: &str| v1::CommitRequest { receipt: receipt.to_owned(), cost: None };
     let lease = |lease: &str| v1::ReleaseRequest { lease: lease.to_owned() };
@@ -269,46 +299,46 @@ async fn every_mistake_gets_its_status_and_charges_nothing() {
         ("Check", vec![0, 0, 0, 0, 9, 1], Code::Internal, "Unexpected EOF decoding stream"),
         ("Check", vec![1, 0, 0, 0, 0], Code::Internal, "protocol error: received message with compressed-flag but no grpc-encoding was specified"),
         ("Check", vec![7, 0, 0, 0, 0], Code::Internal, "protocol error: received message with invalid compression flag: 7"),
-        ("Nothing", of(&plain()), Code::Unimplemented, ""),
+        ("Nothing", encode(&plain()), Code::Unimplemented, ""),
         // The request.
-        ("Check", with(|it| it.path = "/x".repeat(5_000)), Code::InvalidArgument, "a path of 10000 bytes"),
-        ("Check", with(|it| it.method = "x".repeat(65)), Code::InvalidArgument, "a method of 65 bytes is too long"),
-        ("Check", with(|it| { it.attributes.insert("path".to_owned(), "/".to_owned()); }), Code::InvalidArgument, "`path` is not an attribute to be sent"),
-        ("Check", with(|it| { it.attributes.insert("a".to_owned(), "x".repeat(9_000)); }), Code::InvalidArgument, "the attribute `a` is too long"),
-        ("Check", with(|it| it.attributes = (0..65).map(|at| (at.to_string(), String::new())).collect()), Code::InvalidArgument, "65 attributes are too many"),
-        ("Check", with(|it| it.criticality = 9), Code::InvalidArgument, "there is no criticality 9: send 1 (low), 2 (normal), 3 (high) or 4 (critical)"),
-        ("Check", with(|it| it.rule = "plan".to_owned()), Code::NotFound, "there is no rule `plan`: did you mean `plain`?"),
-        ("Check", with(|it| it.subject = "9".to_owned()), Code::InvalidArgument, "`subject` is whom a rule counts: send `rule` with it"),
-        ("Check", with(|it| { it.subject = "9".to_owned(); it.rule = "plain".to_owned(); }), Code::InvalidArgument, "`subject` stands in place of `method`, `path`, `attributes`"),
-        ("Check", of(&CheckRequest { rule: "pair".to_owned(), subject: "9".to_owned(), ..Default::default() }), Code::InvalidArgument, "rule `pair` counts per"),
-        ("Check", of(&CheckRequest { rule: "plain".to_owned(), subject: long.clone(), ..Default::default() }), Code::InvalidArgument, "the attribute `"),
-        ("Peek", with(|it| it.cost = Some(1)), Code::InvalidArgument, "a peek charges nothing: leave `cost` out"),
-        ("Explain", of(&v1::ExplainRequest { path: "/x".repeat(5_000), ..Default::default() }), Code::InvalidArgument, "a path of 10000 bytes"),
+        ("Check", with(|request| request.path = "/x".repeat(5_000)), Code::InvalidArgument, "a path of 10000 bytes"),
+        ("Check", with(|request| request.method = "x".repeat(65)), Code::InvalidArgument, "a method of 65 bytes is too long"),
+        ("Check", with(|request| { request.attributes.insert("path".to_owned(), "/".to_owned()); }), Code::InvalidArgument, "`path` is not an attribute to be sent"),
+        ("Check", with(|request| { request.attributes.insert("a".to_owned(), "x".repeat(9_000)); }), Code::InvalidArgument, "the attribute `a` is too long"),
+        ("Check", with(|request| request.attributes = (0..65).map(|at| (at.to_string(), String::new())).collect()), Code::InvalidArgument, "65 attributes are too many"),
+        ("Check", with(|request| request.criticality = 9), Code::InvalidArgument, "there is no criticality 9: send 1 (low), 2 (normal), 3 (high) or 4 (critical)"),
+        ("Check", with(|request| request.rule = "plan".to_owned()), Code::NotFound, "there is no rule `plan`: did you mean `plain`?"),
+        ("Check", with(|request| request.subject = "9".to_owned()), Code::InvalidArgument, "`subject` is whom a rule counts: send `rule` with it"),
+        ("Check", with(|request| { request.subject = "9".to_owned(); request.rule = "plain".to_owned(); }), Code::InvalidArgument, "`subject` stands in place of `method`, `path`, `attributes`"),
+        ("Check", encode(&CheckRequest { rule: "pair".to_owned(), subject: "9".to_owned(), ..Default::default() }), Code::InvalidArgument, "rule `pair` counts per"),
+        ("Check", encode(&CheckRequest { rule: "plain".to_owned(), subject: long.clone(), ..Default::default() }), Code::InvalidArgument, "the attribute `"),
+        ("Peek", with(|request| request.cost = Some(1)), Code::InvalidArgument, "a peek charges nothing: leave `cost` out"),
+        ("Explain", encode(&v1::ExplainRequest { path: "/x".repeat(5_000), ..Default::default() }), Code::InvalidArgument, "a path of 10000 bytes"),
         // What was charged before.
         ("Reserve", framed(&[]), Code::InvalidArgument, "there is nothing to reserve for: send `request`"),
-        ("Reserve", of(&v1::ReserveRequest { request: Some(CheckRequest { rule: "plain".to_owned(), ..plain() }), ttl: None }), Code::InvalidArgument, "a reservation is charged under all rules"),
+        ("Reserve", encode(&v1::ReserveRequest { request: Some(CheckRequest { rule: "plain".to_owned(), ..plain() }), ttl: None }), Code::InvalidArgument, "a reservation is charged under all rules"),
         ("Reserve", ttl(0, 0), Code::InvalidArgument, "`ttl` cannot be kept: send more than 0 s"),
         ("Reserve", ttl(-1, 0), Code::InvalidArgument, "`ttl` cannot be kept"),
         ("Reserve", ttl(86_401, 0), Code::InvalidArgument, "`ttl` cannot be kept"),
         ("Reserve", ttl(i64::MAX, i32::MAX), Code::InvalidArgument, "`ttl` cannot be kept"),
         ("Reserve", ttl(i64::MIN, i32::MIN), Code::InvalidArgument, "`ttl` cannot be kept"),
         ("Commit", framed(&[]), Code::InvalidArgument, "`receipt` is missing: send it"),
-        ("Commit", of(&receipt("no receipt")), Code::InvalidArgument, ""),
-        ("Commit", of(&receipt(&long)), Code::InvalidArgument, ""),
+        ("Commit", encode(&receipt("no receipt")), Code::InvalidArgument, ""),
+        ("Commit", encode(&receipt(&long)), Code::InvalidArgument, ""),
         ("Cancel", framed(&[]), Code::InvalidArgument, "`receipt` is missing: send it"),
         ("Release", framed(&[]), Code::InvalidArgument, "`lease` is missing: send it"),
-        ("Release", of(&lease("AAAA")), Code::InvalidArgument, ""),
+        ("Release", encode(&lease("AAAA")), Code::InvalidArgument, ""),
         ("Renew", framed(&[]), Code::InvalidArgument, "`lease` is missing: send it"),
-        ("Renew", of(&lease("é")), Code::InvalidArgument, ""),
+        ("Renew", encode(&lease("é")), Code::InvalidArgument, ""),
         ("Reset", framed(&[]), Code::InvalidArgument, "`rule` is missing: send it"),
-        ("Reset", of(&v1::ResetRequest { rule: "x".to_owned(), ..Default::default() }), Code::NotFound, "there is no rule `x`"),
-        ("Reset", of(&v1::ResetRequest { rule: "plain".to_owned(), path: "/".to_owned(), subject: "9".to_owned(), ..Default::default() }), Code::InvalidArgument, "`subject` stands in place of"),
+        ("Reset", encode(&v1::ResetRequest { rule: "x".to_owned(), ..Default::default() }), Code::NotFound, "there is no rule `x`"),
+        ("Reset", encode(&v1::ResetRequest { rule: "plain".to_owned(), path: "/".to_owned(), subject: "9".to_owned(), ..Default::default() }), Code::InvalidArgument, "`subject` stands in place of"),
     ];
     let mut differences = Vec::new();
     for (at, (method, body, code, message)) in table.into_iter().enumerate() {
         let path = format!("/tollbar.v1.Limiter/{method}");
         let (http, status) = timeout(PATIENCE, raw(&mut channel, &path, &[], body)).await.unwrap();
-        let told = status.as_ref().map(|it| (it.code(), it.message()));
+        let told = status.as_ref().map(|status| (status.code(), status.message()));
         let is_same = http == StatusCode::OK
             && told.is_some_and(|(is, said)| is == code && said.starts_with(message));
         if !is_same {
@@ -325,7 +355,7 @@ async fn metadata_that_cannot_be_used_is_told() {
     let (_scratch, daemon) = start("grpc-metadata");
     let mut channel = channel(&daemon).await;
     let check = "/tollbar.v1.Limiter/Check";
-    let body = || of(&request("/elsewhere", "1"));
+    let body = || encode(&request("/elsewhere", "1"));
     let long = "x".repeat(20 * 1024);
     for (path, metadata, http, code) in [
         (check, &[][..], 200, Some(Code::Ok)),
@@ -341,7 +371,7 @@ async fn metadata_that_cannot_be_used_is_told() {
         let (is, status) =
             timeout(PATIENCE, raw(&mut channel, path, metadata, body())).await.unwrap();
         let said = (is.as_u16(), status.as_ref().map(Status::code));
-        assert_eq!(said, (http, code), "{path} {:?}", metadata.first().map(|it| it.0));
+        assert_eq!(said, (http, code), "{path} {:?}", metadata.first().map(|header| header.0));
     }
 }
 
@@ -349,16 +379,19 @@ async fn metadata_that_cannot_be_used_is_told() {
 async fn a_message_that_does_not_come_is_not_waited_for() {
     let daemon = Daemon::start(&["--body-timeout", "50ms"]);
     let mut channel = channel(&daemon).await;
-    let request = Request::post("http://x/tollbar.v1.Limiter/Check")
-        .header("content-type", "application/grpc")
-        .body(Body::new(http_body_util::StreamBody::new(futures_util::stream::pending::<
-            Result<hyper::body::Frame<Bytes>, std::convert::Infallible>,
-        >())))
-        .unwrap();
-    std::future::poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
-    let response = timeout(PATIENCE, channel.call(request)).await.unwrap().unwrap();
-    let status = Status::from_header_map(response.headers()).unwrap();
-    assert_eq!(status.code(), Code::DeadlineExceeded);
+    let envoy = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    for method in ["tollbar.v1.Limiter/Check", envoy] {
+        let request = Request::post(format!("http://x/{method}"))
+            .header("content-type", "application/grpc")
+            .body(Body::new(http_body_util::StreamBody::new(futures_util::stream::pending::<
+                Result<hyper::body::Frame<Bytes>, std::convert::Infallible>,
+            >())))
+            .unwrap();
+        std::future::poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
+        let response = timeout(PATIENCE, channel.call(request)).await.unwrap().unwrap();
+        let status = Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{method}");
+    }
 }
 
 #[tokio::test]

@@ -52,9 +52,12 @@ async fn a_thousand_callers_at_once_are_limited_exactly() {
         callers.spawn(async move { client.check(request("7")).await.unwrap() });
     }
     let answers = callers.join_all().await;
-    assert_eq!(answers.iter().filter(|it| it.allowed).count(), 300);
-    let mut left: Vec<u64> =
-        answers.iter().filter(|it| it.allowed).map(|it| it.remaining.unwrap()).collect();
+    assert_eq!(answers.iter().filter(|answer| answer.allowed).count(), 300);
+    let mut left: Vec<u64> = answers
+        .iter()
+        .filter(|answer| answer.allowed)
+        .map(|answer| answer.remaining.unwrap())
+        .collect();
     left.sort_unstable();
     assert_eq!(left, (0..300).collect::<Vec<u64>>(), "each of them was told its own");
     drop(client);
@@ -155,7 +158,7 @@ async fn callers_that_go_away_leave_nothing_behind() {
         while let Some(ended) = callers.join_next().await {
             match ended {
                 // Those who were sent in the last round have their places until they are answered.
-                Ok(Ok(_) | Err(CheckError::Full { .. })) => {}
+                Ok(Ok(_) | Err(CheckError::Overloaded { .. })) => {}
                 Ok(Err(error)) => panic!("{error}"),
                 Err(gone) => assert!(gone.is_cancelled()),
             }
@@ -190,7 +193,8 @@ async fn a_daemon_that_hangs_holds_nobody_longer_than_the_deadline() {
         callers.spawn(async move { client.check(request("7")).await.unwrap_err() });
     }
     let errors = timeout(PATIENCE, callers.join_all()).await.expect("somebody waits for ever");
-    let full = errors.iter().filter(|it| matches!(it, CheckError::Full { max_waiting: 100 }));
+    let full =
+        errors.iter().filter(|error| matches!(error, CheckError::Overloaded { max_waiting: 100 }));
     assert_eq!(full.count(), 900, "only as many wait as may");
     // The daemon says nothing, so the client looks for another connection, and callers are told.
     let told = timeout(PATIENCE, async {
@@ -245,11 +249,20 @@ async fn a_daemon_with_a_token_answers_those_who_have_it() {
     assert!(client.check(request("1")).await.unwrap().allowed);
     assert!(client.calls().check(request("1")).await.unwrap().get_ref().allowed);
     for stranger in [builder(&daemon), builder(&daemon).token("0123456789abcdeX")] {
-        let stranger = stranger.connect().unwrap();
+        let (reports, mut reported) = tokio::sync::mpsc::unbounded_channel();
+        let on_fault = move |error: &CheckError| reports.send(error.to_string()).unwrap();
+        let stranger = stranger.on_fault(on_fault).connect().unwrap();
         let error = stranger.check(request("1")).await.unwrap_err();
         let told = error.to_string();
-        assert!(matches!(error, CheckError::Unavailable { .. }), "{told}");
+        assert!(matches!(error, CheckError::Refused { .. }), "{told}");
         assert!(told.contains("Unauthenticated: the token is missing or wrong"), "{told}");
+        // No failure policy makes an answer of it, however often the client has tried again.
+        for _ in 0..20 {
+            let answer = stranger.check_or(request("1"), FailurePolicy::Allow).await;
+            assert!(matches!(answer, Err(CheckError::Refused { .. })), "{answer:?}");
+        }
+        assert_eq!(timeout(PATIENCE, reported.recv()).await.unwrap(), Some(told));
+        assert!(reported.try_recv().is_err(), "a fault that stays is reported once");
         let status = stranger.calls().check(request("1")).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unauthenticated);
     }

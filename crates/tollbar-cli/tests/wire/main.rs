@@ -1,5 +1,7 @@
 //! Every protocol of the daemon, as a client writes and reads it.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
@@ -9,6 +11,8 @@ mod forward_auth;
 mod grpc;
 mod grpc_client;
 mod grpc_python;
+mod limit;
 mod malformed;
 mod openapi;
+mod rejected;
 mod resp;

@@ -158,7 +158,7 @@ fn requests_in_one_piece_are_answered_in_their_order() {
     all.extend(b"GET /healthz HTTP/1.0\r\n\r\n");
     let response = exchange(&daemon, &all);
     let statuses: Vec<&str> =
-        response.split("HTTP/1.").skip(1).map(|it| it.split(' ').nth(1).unwrap()).collect();
+        response.split("HTTP/1.").skip(1).map(|part| part.split(' ').nth(1).unwrap()).collect();
     assert_eq!(statuses, ["200", "200", "429", "200", "429", "200", "200"], "{response}");
     assert_eq!(daemon.stop(), 0);
 }

@@ -17,19 +17,20 @@ rules:
 ";
 
 /// A daemon, its document, and which of the document's answers have been seen.
-struct Held {
+struct DocumentedDaemon {
     daemon: Daemon,
     document: Value,
     seen: BTreeSet<(String, u16)>,
 }
 
-impl Held {
+impl DocumentedDaemon {
     fn new(scratch: &Scratch) -> Self {
         let daemon = Daemon::start(&["--rules", &scratch.file("rules.yaml", RULES)]);
-        let mut held = Self { daemon, document: Value::Null, seen: BTreeSet::new() };
-        let served = held.send("GET", "/openapi.json", "", "*/*");
-        held.document = serde_json::from_str(served.split_once("\r\n\r\n").unwrap().1).unwrap();
-        held
+        let mut documented = Self { daemon, document: Value::Null, seen: BTreeSet::new() };
+        let served = documented.send("GET", "/openapi.json", "", "*/*");
+        documented.document =
+            serde_json::from_str(served.split_once("\r\n\r\n").unwrap().1).unwrap();
+        documented
     }
 
     fn send(&self, method: &str, target: &str, body: &str, accept: &str) -> String {
@@ -60,7 +61,7 @@ impl Held {
             assert!(head.contains(&format!("content-type: {kind}\r\n")), "{head}");
             let schema = &operation["responses"][status.to_string()]["content"][kind]["schema"];
             assert!(schema.is_object(), "{path} {status} {kind} is not in the document");
-            self.validate(schema, &sent).unwrap_or_else(|it| panic!("{path} {text}: {it}"));
+            self.validate(schema, &sent).unwrap_or_else(|error| panic!("{path} {text}: {error}"));
             if accept == "application/json" {
                 answer = sent;
             }
@@ -86,105 +87,105 @@ fn user(path: &str) -> Value {
 #[test]
 fn what_is_taken_and_answered_is_what_the_document_says() {
     let scratch = Scratch::new("openapi");
-    let mut held = Held::new(&scratch);
+    let mut documented = DocumentedDaemon::new(&scratch);
     let full = json!({
         "method": "GET", "path": "/limited", "attributes": { "user": "7" }, "cost": 1,
         "requestId": "r1", "criticality": "high",
     });
-    held.ask("/v1/check", "/v1/check", Some(&full), 200);
-    held.ask("/v1/check", "/v1/check", Some(&json!({ "path": "/health" })), 200);
-    held.ask("/v1/check", "/v1/check", Some(&user("/shadow")), 200);
-    held.ask("/v1/check", "/v1/check", Some(&user("/nowhere")), 200);
+    documented.ask("/v1/check", "/v1/check", Some(&full), 200);
+    documented.ask("/v1/check", "/v1/check", Some(&json!({ "path": "/health" })), 200);
+    documented.ask("/v1/check", "/v1/check", Some(&user("/shadow")), 200);
+    documented.ask("/v1/check", "/v1/check", Some(&user("/nowhere")), 200);
     let small = json!({ "rule": "tokens", "subject": "user:9", "cost": 5, "requestId": "s" });
-    held.ask("/v1/check", "/v1/check", Some(&small), 200);
-    held.ask("/v1/check", "/v1/check", Some(&user("/limited")), 200);
-    let denied = held.ask("/v1/check", "/v1/check", Some(&user("/limited")), 429);
-    held.ask("/v1/check", "/v1/check", Some(&json!({ "path": "/t" })), 400);
+    documented.ask("/v1/check", "/v1/check", Some(&small), 200);
+    documented.ask("/v1/check", "/v1/check", Some(&user("/limited")), 200);
+    let denied = documented.ask("/v1/check", "/v1/check", Some(&user("/limited")), 429);
+    documented.ask("/v1/check", "/v1/check", Some(&json!({ "path": "/t" })), 400);
     let never = json!({ "path": "/limited", "cost": u64::MAX });
-    held.ask("/v1/check", "/v1/check", Some(&never), 422);
+    documented.ask("/v1/check", "/v1/check", Some(&never), 422);
     let reused =
         json!({ "path": "/limited", "attributes": { "user": "7" }, "requestId": "r1", "cost": 2 });
-    held.ask("/v1/check", "/v1/check", Some(&reused), 409);
-    held.ask("/v1/check", "/v1/check", Some(&json!({ "rule": "nosuch" })), 404);
-    held.ask("/v1/check", "/v1/check", Some(&json!({ "paht": "/" })), 400);
-    held.ask("/v1/peek", "/v1/peek", Some(&user("/limited")), 200);
-    held.ask("/v1/peek", "/v1/peek", Some(&json!({ "path": "/t" })), 400);
+    documented.ask("/v1/check", "/v1/check", Some(&reused), 409);
+    documented.ask("/v1/check", "/v1/check", Some(&json!({ "rule": "nosuch" })), 404);
+    documented.ask("/v1/check", "/v1/check", Some(&json!({ "paht": "/" })), 400);
+    documented.ask("/v1/peek", "/v1/peek", Some(&user("/limited")), 200);
+    documented.ask("/v1/peek", "/v1/peek", Some(&json!({ "path": "/t" })), 400);
     let batch = json!({ "requests": [user("/limited"), user("/tokens"), { "rule": "nosuch" }] });
-    held.ask("/v1/check/batch", "/v1/check/batch", Some(&batch), 200);
-    held.ask("/v1/explain", "/v1/explain", Some(&user("/limited")), 200);
-    held.ask("/v1/explain", "/v1/explain", Some(&user("/shadow")), 200);
+    documented.ask("/v1/check/batch", "/v1/check/batch", Some(&batch), 200);
+    documented.ask("/v1/explain", "/v1/explain", Some(&user("/limited")), 200);
+    documented.ask("/v1/explain", "/v1/explain", Some(&user("/shadow")), 200);
     let reset = json!({ "rule": "per_client", "attributes": { "user": "7" } });
-    held.ask("/v1/reset", "/v1/reset", Some(&reset), 200);
-    held.ask("/v1/reset", "/v1/reset", Some(&json!({ "rule": "nosuch" })), 404);
+    documented.ask("/v1/reset", "/v1/reset", Some(&reset), 200);
+    documented.ask("/v1/reset", "/v1/reset", Some(&json!({ "rule": "nosuch" })), 404);
 
     let reserve = json!({ "path": "/tokens", "cost": 300, "ttlMs": 60_000 });
-    let receipt = |held: &mut Held| {
-        let reserved = held.ask("/v1/reserve", "/v1/reserve", Some(&reserve.clone()), 200);
+    let receipt = |documented: &mut DocumentedDaemon| {
+        let reserved = documented.ask("/v1/reserve", "/v1/reserve", Some(&reserve.clone()), 200);
         json!({ "receipt": reserved["receipt"].as_str().unwrap() })
     };
-    let mut commit = receipt(&mut held);
+    let mut commit = receipt(&mut documented);
     commit["cost"] = json!(120);
-    held.ask("/v1/commit", "/v1/commit", Some(&commit.clone()), 200);
-    held.ask("/v1/commit", "/v1/commit", Some(&commit), 409);
-    let cancel = receipt(&mut held);
-    held.ask("/v1/cancel", "/v1/cancel", Some(&cancel.clone()), 200);
-    held.ask("/v1/cancel", "/v1/cancel", Some(&cancel), 409);
-    held.ask("/v1/cancel", "/v1/cancel", Some(&json!({ "receipt": "nonsense" })), 400);
-    let lease = held.ask("/v1/check", "/v1/check", Some(&user("/j")), 200);
+    documented.ask("/v1/commit", "/v1/commit", Some(&commit.clone()), 200);
+    documented.ask("/v1/commit", "/v1/commit", Some(&commit), 409);
+    let cancel = receipt(&mut documented);
+    documented.ask("/v1/cancel", "/v1/cancel", Some(&cancel.clone()), 200);
+    documented.ask("/v1/cancel", "/v1/cancel", Some(&cancel), 409);
+    documented.ask("/v1/cancel", "/v1/cancel", Some(&json!({ "receipt": "nonsense" })), 400);
+    let lease = documented.ask("/v1/check", "/v1/check", Some(&user("/j")), 200);
     let lease = json!({ "lease": lease["lease"].as_str().unwrap() });
-    held.ask("/v1/renew", "/v1/renew", Some(&lease.clone()), 200);
-    held.ask("/v1/release", "/v1/release", Some(&lease.clone()), 200);
-    held.ask("/v1/renew", "/v1/renew", Some(&lease), 200);
+    documented.ask("/v1/renew", "/v1/renew", Some(&lease.clone()), 200);
+    documented.ask("/v1/release", "/v1/release", Some(&lease.clone()), 200);
+    documented.ask("/v1/renew", "/v1/renew", Some(&lease), 200);
 
     let usage = "/v1/rate-limit/usage/me";
-    held.ask(usage, &format!("{usage}?user=7&path=/limited"), None, 200);
-    held.ask(usage, usage, None, 400);
+    documented.ask(usage, &format!("{usage}?user=7&path=/limited"), None, 200);
+    documented.ask(usage, usage, None, 400);
     let decision = "/v1/decisions/{id}";
     let id = denied["decisionId"].as_str().unwrap();
-    held.ask(decision, &format!("/v1/decisions/{id}"), None, 200);
-    held.ask(decision, "/v1/decisions/0", None, 404);
+    documented.ask(decision, &format!("/v1/decisions/{id}"), None, 200);
+    documented.ask(decision, "/v1/decisions/0", None, 404);
     for path in ["/openapi.json", "/healthz", "/readyz"] {
-        held.ask(path, path, None, 200);
+        documented.ask(path, path, None, 200);
     }
 
     // Its 200 has no body: the proxy goes by the status.
     let forward_auth = "/v1/forward-auth/{proxy}";
-    held.ask(forward_auth, "/v1/forward-auth/nginx", None, 400);
-    held.ask(forward_auth, "/v1/forward-auth/nosuch", None, 404);
+    documented.ask(forward_auth, "/v1/forward-auth/nginx", None, 400);
+    documented.ask(forward_auth, "/v1/forward-auth/nosuch", None, 404);
     let allowed =
-        held.daemon.get_with("/v1/forward-auth/envoy/health", "x-real-ip: 203.0.113.7\r\n");
+        documented.daemon.get_with("/v1/forward-auth/envoy/health", "x-real-ip: 203.0.113.7\r\n");
     assert_eq!(status(&allowed), 200, "{allowed}");
-    held.seen.insert((forward_auth.to_owned(), 200));
+    documented.seen.insert((forward_auth.to_owned(), 200));
 
     // Text, in two formats.
-    for kind in held.document["paths"]["/metrics"]["get"]["responses"]["200"]["content"]
+    for kind in documented.document["paths"]["/metrics"]["get"]["responses"]["200"]["content"]
         .as_object()
         .unwrap()
         .keys()
     {
-        let metrics = held.send("GET", "/metrics", "", kind);
+        let metrics = documented.send("GET", "/metrics", "", kind);
         assert!(metrics.contains(&format!("content-type: {kind};")), "{metrics}");
     }
-    held.seen.insert(("/metrics".to_owned(), 200));
+    documented.seen.insert(("/metrics".to_owned(), 200));
 
-    let paths = held.document["paths"].as_object().unwrap().keys();
+    let paths = documented.document["paths"].as_object().unwrap().keys();
     for path in paths {
-        assert!(held.seen.contains(&(path.clone(), 200)), "{path} was never asked");
+        assert!(documented.seen.contains(&(path.clone(), 200)), "{path} was never asked");
     }
-    assert_eq!(held.daemon.stop(), 0);
+    assert_eq!(documented.daemon.stop(), 0);
 }
 
 #[test]
 fn a_field_that_the_document_does_not_have_is_refused() {
     let scratch = Scratch::new("openapi-fields");
-    let held = Held::new(&scratch);
+    let documented = DocumentedDaemon::new(&scratch);
     // Every field that any path has, with a value that fits.
     let fields = json!({
         "method": "GET", "path": "/", "attributes": {}, "cost": 1, "requestId": "r",
         "criticality": "low", "rule": "tokens", "subject": "user:1", "ttlMs": 1000, "receipt": "x",
         "lease": "x", "requests": [], "unknown": 1,
     });
-    for (path, operations) in held.document["paths"].as_object().unwrap() {
+    for (path, operations) in documented.document["paths"].as_object().unwrap() {
         let content = &operations["post"]["requestBody"]["content"]["application/json"];
         let Some(schema) = content.get("schema") else {
             continue;
@@ -192,11 +193,11 @@ fn a_field_that_the_document_does_not_have_is_refused() {
         for (field, value) in fields.as_object().unwrap() {
             let mut body = content["example"].clone();
             body[field] = value.clone();
-            let response = held.send("POST", path, &body.to_string(), "*/*");
+            let response = documented.send("POST", path, &body.to_string(), "*/*");
             let (_, answer) = response.split_once("\r\n\r\n").unwrap();
             let is_unknown = answer.contains(&format!("unknown field `{field}`"))
                 || answer.contains(&format!("takes no `{field}`"));
-            let is_valid = held.validate(schema, &body).is_ok();
+            let is_valid = documented.validate(schema, &body).is_ok();
             assert_eq!(is_unknown, !is_valid, "{path} with {body} gave {answer}");
         }
     }

@@ -49,6 +49,22 @@ fn redis_cli_is_answered() {
     assert_eq!(daemon.stop(), 0);
 }
 
+/// The five numbers have no place for a decision id: the log has it.
+#[test]
+fn redis_cli_is_told_why_a_command_was_denied() {
+    let mut daemon = Daemon::start_logged(&["--log-denials", "9"]);
+    let throttle = ["CL.THROTTLE", "user:42", "0", "1", "3600"];
+    assert!(redis_cli(&daemon, &throttle).starts_with("0\n1\n0\n-1\n"));
+    assert!(redis_cli(&daemon, &throttle).starts_with("1\n1\n0\n3"));
+    let line = daemon.logged("denied");
+    assert!(line.contains("listener=\"resp\"") && line.contains("CL.THROTTLE"), "{line}");
+    let id = line.split("decision_id=").nth(1).unwrap().split_whitespace().next().unwrap();
+    let told = redis_cli(&daemon, &["TB.EXPLAIN", id]);
+    assert!(told.contains("`CL.THROTTLE` allows 1/3600s, 1 at once"), "{told}");
+    assert!(told.contains(r#""subject":"user:42""#), "{told}");
+    assert_eq!(redis_cli(&daemon, &["TB.EXPLAIN", &"0".repeat(32)]), "");
+}
+
 #[test]
 fn redis_cli_shows_the_token() {
     let scratch = Scratch::new("resp-token");

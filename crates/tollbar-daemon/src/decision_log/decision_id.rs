@@ -14,7 +14,7 @@ impl DecisionId {
 
     /// As it was written: 32 digits, in small letters.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_digit = |it: u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let is_id = text.len() == 32 && text.bytes().all(is_digit);
         is_id.then(|| u128::from_str_radix(text, 16).ok().map(Self))?
     }
@@ -30,9 +30,12 @@ impl DecisionId {
 }
 
 impl DecisionId {
+    /// The name of the header that a denial has it in.
+    pub(crate) const HEADER: &'static str = "x-tollbar-decision-id";
+
     /// As a header of a denial. Also how nginx knows one of ours from a 403 of its own.
     pub(crate) fn header(self) -> Option<(HeaderName, HeaderValue)> {
-        let name = HeaderName::from_static("x-tollbar-decision-id");
+        let name = HeaderName::from_static(Self::HEADER);
         HeaderValue::from_bytes(&self.digits()).ok().map(|value| (name, value))
     }
 }

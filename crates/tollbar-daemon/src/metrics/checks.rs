@@ -1,6 +1,6 @@
 //! How checks come in and what becomes of them.
 
-use tollbar_rules::{CheckOutcome, Verdict};
+use tollbar_rules::{CheckOutcome, Reason, Verdict};
 
 use super::sharded_counters::ShardedCounters;
 
@@ -27,6 +27,10 @@ pub(crate) struct OutcomeCounts {
     pub(crate) degraded_allowed: u64,
     /// The store could not answer, and the rules' failure policies did not let it pass.
     pub(crate) degraded_denied: u64,
+    /// Denied without a limit: the request, the rules or the store have to be changed.
+    pub(crate) rejected: u64,
+    /// Allowed, because no rule applies.
+    pub(crate) no_rule: u64,
 }
 
 /// The outcome of a check, as metrics, logs and traces name it.
@@ -37,6 +41,8 @@ pub enum Outcome {
     ShadowDeny,
     DegradedAllow,
     DegradedDeny,
+    Rejected,
+    NoRule,
 }
 
 /// Counts checks by protocol and outcome.
@@ -60,18 +66,41 @@ impl ProtocolName {
 }
 
 impl Outcome {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Allow, Self::Deny, Self::ShadowDeny, Self::DegradedAllow, Self::DegradedDeny];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Allow,
+        Self::Deny,
+        Self::ShadowDeny,
+        Self::DegradedAllow,
+        Self::DegradedDeny,
+        Self::Rejected,
+        Self::NoRule,
+    ];
 
-    pub(crate) fn of(verdict: &Verdict) -> Self {
-        match (verdict.check_outcome(), verdict.is_allowed()) {
-            (CheckOutcome::Degraded(..), true) => Self::DegradedAllow,
-            (CheckOutcome::Degraded(..), false) => Self::DegradedDeny,
-            (CheckOutcome::Rejected(_), _) | (CheckOutcome::Decided(_), false) => Self::Deny,
-            // Shadows are asked where nothing is enforced, too.
-            (CheckOutcome::Decided(_) | CheckOutcome::NoRule, _) => {
-                if verdict.would_deny().next().is_some() { Self::ShadowDeny } else { Self::Allow }
-            }
+    pub(crate) fn from_verdict(verdict: &Verdict) -> Self {
+        match verdict.check_outcome() {
+            CheckOutcome::Degraded(..) if verdict.is_allowed() => Self::DegradedAllow,
+            CheckOutcome::Degraded(..) => Self::DegradedDeny,
+            CheckOutcome::Rejected(code) if code.is_mistake() => Self::Rejected,
+            // A ban is what somebody wants.
+            CheckOutcome::Rejected(_) => Self::Deny,
+            CheckOutcome::Decided(_) if !verdict.is_allowed() => Self::Deny,
+            CheckOutcome::Decided(_) | CheckOutcome::NoRule => Self::from_pass(verdict),
+        }
+    }
+
+    /// The outcome of a request that passes. Shadows are asked where nothing is enforced, too.
+    fn from_pass(verdict: &Verdict) -> Self {
+        match verdict.reason() {
+            _ if verdict.would_deny().next().is_some() => Self::ShadowDeny,
+            Reason::NoRule if verdict.decisions().next().is_none() => Self::NoRule,
+            _ => Self::Allow,
+        }
+    }
+
+    pub(crate) fn is_denial(self) -> bool {
+        match self {
+            Self::Deny | Self::DegradedDeny | Self::Rejected => true,
+            Self::Allow | Self::ShadowDeny | Self::DegradedAllow | Self::NoRule => false,
         }
     }
 
@@ -82,6 +111,8 @@ impl Outcome {
             Self::ShadowDeny => "shadow_deny",
             Self::DegradedAllow => "degraded_allow",
             Self::DegradedDeny => "degraded_deny",
+            Self::Rejected => "rejected",
+            Self::NoRule => "no_rule",
         }
     }
 }
@@ -91,16 +122,24 @@ impl CheckCounts {
         self.0[protocol as usize].add(outcome as usize, 1);
     }
 
-    pub(super) fn of(&self, protocol: ProtocolName) -> OutcomeCounts {
-        let [allowed, denied, shadow_denied, degraded_allowed, degraded_denied] =
+    pub(super) fn for_protocol(&self, protocol: ProtocolName) -> OutcomeCounts {
+        let [allowed, denied, shadow_denied, degraded_allowed, degraded_denied, rejected, no_rule] =
             self.0[protocol as usize].read();
-        OutcomeCounts { allowed, denied, shadow_denied, degraded_allowed, degraded_denied }
+        OutcomeCounts {
+            allowed,
+            denied,
+            shadow_denied,
+            degraded_allowed,
+            degraded_denied,
+            rejected,
+            no_rule,
+        }
     }
 
     pub(super) fn total(&self) -> OutcomeCounts {
         ProtocolName::ALL
             .iter()
-            .map(|protocol| self.of(*protocol))
+            .map(|protocol| self.for_protocol(*protocol))
             .fold(OutcomeCounts::default(), OutcomeCounts::plus)
     }
 }
@@ -113,7 +152,14 @@ impl OutcomeCounts {
             Outcome::ShadowDeny => self.shadow_denied,
             Outcome::DegradedAllow => self.degraded_allowed,
             Outcome::DegradedDeny => self.degraded_denied,
+            Outcome::Rejected => self.rejected,
+            Outcome::NoRule => self.no_rule,
         }
+    }
+
+    /// All checks.
+    pub(crate) fn sum(&self) -> u64 {
+        Outcome::ALL.iter().map(|outcome| self.get(*outcome)).sum()
     }
 
     fn plus(self, other: Self) -> Self {
@@ -123,6 +169,8 @@ impl OutcomeCounts {
             shadow_denied: self.shadow_denied + other.shadow_denied,
             degraded_allowed: self.degraded_allowed + other.degraded_allowed,
             degraded_denied: self.degraded_denied + other.degraded_denied,
+            rejected: self.rejected + other.rejected,
+            no_rule: self.no_rule + other.no_rule,
         }
     }
 }

@@ -44,8 +44,8 @@ impl TextFormat {
                 "text/plain" => Self::Prometheus,
                 _ => continue,
             };
-            let quality = parts.find_map(|it| it.strip_prefix("q="));
-            let quality = quality.map_or(1.0, |it| it.parse().unwrap_or(0.0));
+            let quality = parts.find_map(|parameter| parameter.strip_prefix("q="));
+            let quality = quality.map_or(1.0, |text| text.parse().unwrap_or(0.0));
             if quality > best.1 {
                 best = (format, quality);
             }
@@ -82,8 +82,8 @@ impl Exposition {
             MetricType::Gauge => "gauge",
             MetricType::Histogram => "histogram",
         };
-        let _ = writeln!(self.out, "# HELP {name}{suffix} {help}");
-        let _ = writeln!(self.out, "# TYPE {name}{suffix} {kind}");
+        writeln!(self.out, "# HELP {name}{suffix} {help}").unwrap_or_default();
+        writeln!(self.out, "# TYPE {name}{suffix} {kind}").unwrap_or_default();
     }
 
     /// A sample of a gauge.
@@ -122,10 +122,11 @@ impl Exposition {
         let mut sum = 0;
         for (class, count) in counts.iter().enumerate() {
             sum += count;
-            let bound = bounds_ns.next().map_or_else(|| "+Inf".to_owned(), |it| seconds(it.into()));
+            let bound = bounds_ns.next().map_or_else(|| "+Inf".to_owned(), |ns| seconds(ns.into()));
             self.sample("_bucket", &[], Some(&bound), sum);
             let exemplar = exemplar(class);
-            let took = exemplar.map(|it| seconds(it.took_ns.into())).unwrap_or_default();
+            let took =
+                exemplar.map(|exemplar| seconds(exemplar.took_ns.into())).unwrap_or_default();
             self.exemplar(exemplar, &took);
             self.out.push('\n');
         }
@@ -157,7 +158,7 @@ impl Exposition {
         if separator == ',' {
             self.out.push('}');
         }
-        let _ = write!(self.out, " {value}");
+        write!(self.out, " {value}").unwrap_or_default();
     }
 
     fn exemplar(&mut self, exemplar: Option<Exemplar>, value: &str) {
@@ -169,7 +170,7 @@ impl Exposition {
             ExemplarId::Trace(id) => ("trace_id", id),
         };
         let at = seconds(u128::from(exemplar.at.as_micros()) * 1_000);
-        let _ = write!(self.out, " # {{{name}=\"{id:032x}\"}} {value} {at}");
+        write!(self.out, " # {{{name}=\"{id:032x}\"}} {value} {at}").unwrap_or_default();
     }
 }
 

@@ -14,21 +14,23 @@ use super::histogram::{BOUNDS_NS, Exemplar};
 use super::reloads::ReloadKind;
 use super::series::{OTHER, RuleSample, RuleSamples};
 use super::store::StoreState;
-use super::{Metrics, TextFormat};
+use super::{DaemonState, Metrics, TextFormat};
+use crate::panics;
 
 /// The latest denial of each rule, where exemplars are wanted.
-pub(super) type Denials = HashMap<Arc<str>, Exemplar>;
+pub(super) type DenialExemplars = HashMap<Arc<str>, Exemplar>;
 
 /// One of the counts.
-type Count = fn(&Counts) -> u64;
+type CountReader = fn(&Counts) -> u64;
 
 /// What is written besides counters.
 pub(super) struct Scrape {
     pub(super) samples: RuleSamples,
     pub(super) store: StoreState,
-    pub(super) denials: Denials,
+    pub(super) denials: DenialExemplars,
     /// Denials without a rule, by counters that are ahead of the clock.
     pub(super) ahead_without_rule: u64,
+    pub(super) daemon: DaemonState,
 }
 
 pub(super) fn write(metrics: &Metrics, scrape: &Scrape, format: TextFormat) -> String {
@@ -41,6 +43,7 @@ pub(super) fn write(metrics: &Metrics, scrape: &Scrape, format: TextFormat) -> S
     reloads(&mut text, metrics, &scrape.samples);
     store(&mut text, &scrape.store);
     connections(&mut text, metrics);
+    daemon(&mut text, &scrape.daemon);
     text.finish()
 }
 
@@ -50,14 +53,14 @@ fn build(text: &mut Exposition) {
 }
 
 /// Decisions, by rule and tier.
-fn rules(text: &mut Exposition, samples: &RuleSamples, denials: &Denials) {
-    let outcomes: [(&str, Count); 6] = [
-        ("allow", |it| it.allowed),
-        ("deny", |it| it.denied),
-        ("shadow_allow", |it| it.shadow_allowed),
-        ("shadow_deny", |it| it.shadow_denied),
-        ("degraded_allow", |it| it.degraded_allowed),
-        ("degraded_deny", |it| it.degraded_denied),
+fn rules(text: &mut Exposition, samples: &RuleSamples, denials: &DenialExemplars) {
+    let outcomes: [(&str, CountReader); 6] = [
+        ("allow", |counts| counts.allowed),
+        ("deny", |counts| counts.denied),
+        ("shadow_allow", |counts| counts.shadow_allowed),
+        ("shadow_deny", |counts| counts.shadow_denied),
+        ("degraded_allow", |counts| counts.degraded_allowed),
+        ("degraded_deny", |counts| counts.degraded_denied),
     ];
     text.family(
         "tollbar_decisions",
@@ -138,7 +141,7 @@ fn checks(text: &mut Exposition, metrics: &Metrics, total: &Counts) {
         "Checks, by what they came over and came to.",
     );
     for protocol in ProtocolName::ALL {
-        let outcomes = metrics.checks.of(protocol);
+        let outcomes = metrics.checks.for_protocol(protocol);
         for outcome in Outcome::ALL {
             let labels = [("listener", protocol.name()), ("outcome", outcome.name())];
             text.counter(&labels, outcomes.get(outcome));
@@ -164,6 +167,12 @@ fn reloads(text: &mut Exposition, metrics: &Metrics, samples: &RuleSamples) {
     text.family("tollbar_rules", MetricType::Gauge, "Rules in force.");
     text.gauge(&[], samples.rule_count);
     text.family(
+        "tollbar_idle_rules",
+        MetricType::Gauge,
+        "Rules that have decided nothing for an hour in which requests were checked.",
+    );
+    text.gauge(&[], metrics.idle_rules().idle_count());
+    text.family(
         "tollbar_rules_version",
         MetricType::Gauge,
         "Counts up with every change of the rules.",
@@ -174,7 +183,8 @@ fn reloads(text: &mut Exposition, metrics: &Metrics, samples: &RuleSamples) {
         MetricType::Gauge,
         "When the rules in force were read.",
     );
-    let at = metrics.reloads.rules_loaded_at().map_or(0, |it| it.as_micros() / 1_000_000);
+    let at =
+        metrics.reloads.rules_loaded_at().map_or(0, |loaded_at| loaded_at.as_micros() / 1_000_000);
     text.gauge(&[], at);
     text.family(
         "tollbar_reloads",
@@ -182,7 +192,7 @@ fn reloads(text: &mut Exposition, metrics: &Metrics, samples: &RuleSamples) {
         "What was read again while the daemon served.",
     );
     for kind in ReloadKind::ALL {
-        text.counter(&[("what", kind.name())], metrics.reloads.of(kind).0);
+        text.counter(&[("what", kind.name())], metrics.reloads.counts(kind).0);
     }
     text.family(
         "tollbar_reload_failures",
@@ -190,15 +200,41 @@ fn reloads(text: &mut Exposition, metrics: &Metrics, samples: &RuleSamples) {
         "What was read again and could not be used.",
     );
     for kind in ReloadKind::ALL {
-        text.counter(&[("what", kind.name())], metrics.reloads.of(kind).1);
+        text.counter(&[("what", kind.name())], metrics.reloads.counts(kind).1);
     }
 }
 
 fn store(text: &mut Exposition, store: &StoreState) {
     text.family("tollbar_store_info", MetricType::Gauge, "1, with the kind of the store.");
     text.gauge(&[("store", store.kind)], 1);
-    text.family("tollbar_store_up", MetricType::Gauge, "1 while the store answers.");
+    text.family(
+        "tollbar_store_up",
+        MetricType::Gauge,
+        "1 while the store decides every check: all of its servers answer, and none refuses.",
+    );
     text.gauge(&[], u8::from(store.is_up));
+    text.family(
+        "tollbar_store_faults",
+        MetricType::Gauge,
+        "Servers of the store with a fault, by its kind.",
+    );
+    for (kind, count) in store.faults {
+        text.gauge(&[("kind", kind)], count);
+    }
+    text.family(
+        "tollbar_store_refusals",
+        MetricType::Counter,
+        "How often servers of the store refused, by reason.",
+    );
+    for (reason, count) in store.refusals {
+        text.counter(&[("reason", reason.name())], count);
+    }
+    text.family(
+        "tollbar_store_evicted_keys",
+        MetricType::Counter,
+        "Keys that servers of the store have evicted to make room.",
+    );
+    text.counter(&[], store.evicted_keys);
     text.family(
         "tollbar_store_breaker_opened",
         MetricType::Counter,
@@ -220,7 +256,7 @@ fn store(text: &mut Exposition, store: &StoreState) {
         MetricType::Histogram,
         "Time in which the store answered across the network.",
     );
-    let bounds_ns = LATENCY_BOUNDS_US.map(|it| it * 1_000);
+    let bounds_ns = LATENCY_BOUNDS_US.map(|bound_us| bound_us * 1_000);
     let ns_sum = u128::from(store.redis.latency_us_sum) * 1_000;
     text.histogram(bounds_ns, &store.redis.latency, ns_sum, |_| None);
     text.family(
@@ -255,9 +291,15 @@ fn connections(text: &mut Exposition, metrics: &Metrics) {
     text.family(
         "tollbar_hold_failures",
         MetricType::Counter,
-        "Permits of the gateway's requests that the store did not renew or take back.",
+        "Permits of the gateway's requests that were not renewed in time or given back.",
     );
     text.counter(&[], metrics.hold_failures.load(Ordering::Relaxed));
+    text.family(
+        "tollbar_permit_limits_skipped",
+        MetricType::Counter,
+        "Limits on what is in flight that calls of Envoy met, and that do not apply to them.",
+    );
+    text.counter(&[], metrics.permit_limits_skipped.load(Ordering::Relaxed));
     text.family("tollbar_connections", MetricType::Gauge, "Connections that are open.");
     for listener in &listeners {
         text.gauge(&[("listener", listener.listener)], listener.open_count());
@@ -269,6 +311,54 @@ fn connections(text: &mut Exposition, metrics: &Metrics) {
     );
     for listener in &listeners {
         text.counter(&[("listener", listener.listener)], listener.accepted());
+    }
+}
+
+/// How the daemon itself is doing. Parts and tasks are a few, each with a name of ours.
+fn daemon(text: &mut Exposition, state: &DaemonState) {
+    text.family("tollbar_part_up", MetricType::Gauge, "1 while a part of the daemon is well.");
+    for (part, health) in &state.health.parts {
+        text.gauge(&[("part", part.name)], u8::from(health.is_ok()));
+    }
+    text.family(
+        "tollbar_task_age_seconds",
+        MetricType::Gauge,
+        "Time since a task of the daemon last succeeded, or started.",
+    );
+    for task in &state.tasks {
+        text.gauge(&[("task", task.name)], task.age.as_secs());
+    }
+    text.family(
+        "tollbar_task_failures",
+        MetricType::Counter,
+        "Turns of tasks that failed, such as a snapshot that could not be written.",
+    );
+    for task in &state.tasks {
+        text.counter(&[("task", task.name)], task.failures);
+    }
+    text.family(
+        "tollbar_task_restarts",
+        MetricType::Counter,
+        "Tasks that panicked, hung or ended, and were started again.",
+    );
+    for task in &state.tasks {
+        text.counter(&[("task", task.name)], task.restarts);
+    }
+    text.family(
+        "tollbar_clock_difference_seconds",
+        MetricType::Gauge,
+        "How far the wall clock is ahead of the clock that limits go by.",
+    );
+    text.gauge(&[], state.wall_difference_us as f64 / 1e6);
+    text.family(
+        "tollbar_log_lines_dropped",
+        MetricType::Counter,
+        "Lines of the log that standard error did not take in time.",
+    );
+    text.counter(&[], state.log_lines_dropped as u64);
+    text.family("tollbar_panics", MetricType::Counter, "Panics, by what they ended.");
+    for (origin, count) in panics::counts() {
+        text.counter(&[("origin", origin)], count);
     }
 }
 

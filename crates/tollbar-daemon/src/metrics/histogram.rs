@@ -85,13 +85,13 @@ impl Histogram {
 
     pub(super) fn read(&self) -> HistogramSnapshot {
         HistogramSnapshot {
-            counts: self.counts.each_ref().map(|it| it.load(Ordering::Relaxed)),
+            counts: self.counts.each_ref().map(|count| count.load(Ordering::Relaxed)),
             ns_sum: self.ns_sum.load(Ordering::Relaxed),
         }
     }
 
     pub(super) fn exemplar(&self, class: usize) -> Option<Exemplar> {
-        self.exemplars[class].try_lock().ok().and_then(|it| *it)
+        self.exemplars[class].try_lock().ok().and_then(|exemplar| *exemplar)
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!((counted.counts[0], counted.counts[1]), (2, 1));
         assert_eq!((counted.counts[16], counted.counts[17]), (1, 1));
         assert_eq!(counted.ns_sum, 500_002_002);
-        let shown = histogram.exemplar(0).map(|it| it.id);
+        let shown = histogram.exemplar(0).map(|exemplar| exemplar.id);
         assert_eq!(shown, Some(ExemplarId::Decision(1_000)), "the latest of its class");
         assert_eq!(histogram.exemplar(5), None);
     }

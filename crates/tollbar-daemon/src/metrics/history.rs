@@ -98,7 +98,7 @@ impl History {
         let second = self.second.map_or(second, |newest| newest.max(second));
         let steps = self.second.map_or(0, |newest| second - newest);
         let minutes = self.second.map_or(0, |newest| second / 60 - newest / 60);
-        for rings in self.rules.iter_mut().map(|it| &mut it.rings).chain([&mut self.total]) {
+        for rings in self.rules.iter_mut().map(|rule| &mut rule.rings).chain([&mut self.total]) {
             rings.advance(steps, minutes);
         }
         self.second = Some(second);
@@ -106,7 +106,7 @@ impl History {
         let mut all_sums = Vec::with_capacity(before.sums.len());
         let mut near_limit = 0;
         for (id, name, sums) in by_rule(tallies) {
-            let since = sums.since(before.of(all_sums.len(), id));
+            let since = sums.since(before.sums_of(all_sums.len(), id));
             all_sums.push((id, sums));
             near_limit += u64::from(since.near_limit);
             if since != Point::default() {
@@ -115,18 +115,18 @@ impl History {
         }
         if self.rules_version != tallies.rules_version() {
             let there: HashSet<TallyId> = all_sums.iter().map(|(id, _)| *id).collect();
-            self.rules.retain(|it| there.contains(&it.id));
+            self.rules.retain(|rule| there.contains(&rule.id));
         }
         (self.sums, self.last) = (all_sums, Some(tallies.clone()));
-        let since = Sums { near_limit, ..Sums::of_checks(total) };
-        let before = Sums::of_checks(self.total_counted);
+        let since = Sums { near_limit, ..Sums::from_checks(total) };
+        let before = Sums::from_checks(self.total_counted);
         self.total.add(since.since(before));
         self.total_counted = total;
         self.note_rules_version(now, tallies.rules_version());
     }
 
     fn record(&mut self, id: TallyId, name: &Arc<str>, since: Point, second: u64) {
-        let slot = self.rules.iter().position(|it| it.id == id);
+        let slot = self.rules.iter().position(|rule| rule.id == id);
         let slot = slot.or_else(|| self.slot_for(id, name, second));
         if let Some(rule) = slot.map(|at| &mut self.rules[at]) {
             rule.rings.add(since);
@@ -146,7 +146,8 @@ impl History {
             self.rules.push(new);
             return Some(self.rules.len() - 1);
         }
-        let (at, oldest) = self.rules.iter().enumerate().min_by_key(|(_, it)| it.active_second)?;
+        let (at, oldest) =
+            self.rules.iter().enumerate().min_by_key(|(_, rule)| rule.active_second)?;
         let is_idle = second - oldest.active_second >= IDLE_SECONDS;
         is_idle.then(|| {
             self.rules[at] = new;
@@ -179,7 +180,7 @@ impl History {
 
     /// The rules that have a history.
     pub fn rules(&self) -> impl Iterator<Item = &str> {
-        self.rules.iter().map(|it| &*it.name)
+        self.rules.iter().map(|rule| &*rule.name)
     }
 
     /// When the rules changed, the oldest first.
@@ -190,7 +191,9 @@ impl History {
     fn rings(&self, of: Option<&str>) -> Option<&PointRings> {
         match of {
             None => Some(&self.total),
-            Some(name) => self.rules.iter().find(|it| *it.name == *name).map(|it| &it.rings),
+            Some(name) => {
+                self.rules.iter().find(|rule| *rule.name == *name).map(|rule| &rule.rings)
+            }
         }
     }
 }
@@ -202,7 +205,7 @@ fn by_rule(tallies: &Tallies) -> impl Iterator<Item = (TallyId, &Arc<str>, Sums)
         let first = tallies.next()?;
         let mut sums = Sums::default();
         sums.add(&first.counts);
-        while let Some(tier) = tallies.next_if(|it| it.id == first.id) {
+        while let Some(tier) = tallies.next_if(|tally| tally.id == first.id) {
             sums.add(&tier.counts);
         }
         Some((first.id, &first.rule.name, sums))
@@ -221,7 +224,7 @@ impl PreviousSums {
     }
 
     /// Nothing where the rule is new.
-    fn of(&self, at: usize, id: TallyId) -> Sums {
+    fn sums_of(&self, at: usize, id: TallyId) -> Sums {
         match self.sums.get(at) {
             Some((known, sums)) if *known == id => *sums,
             _ => {
@@ -285,10 +288,10 @@ impl Sums {
         self.near_limit += counts.near_limit;
     }
 
-    fn of_checks(total: OutcomeCounts) -> Self {
+    fn from_checks(total: OutcomeCounts) -> Self {
         Self {
-            allowed: total.allowed,
-            denied: total.denied,
+            allowed: total.allowed + total.no_rule,
+            denied: total.denied + total.rejected,
             shadow_denied: total.shadow_denied,
             degraded: total.degraded_allowed + total.degraded_denied,
             near_limit: 0,

@@ -10,6 +10,8 @@ pub enum ReloadKind {
     Rules,
     Tokens,
     Certificates,
+    ApiKeys,
+    EnvoyLimits,
 }
 
 /// Reloads, by what was read.
@@ -22,13 +24,16 @@ pub(super) struct Reloads {
 }
 
 impl ReloadKind {
-    pub(super) const ALL: [Self; 3] = [Self::Rules, Self::Tokens, Self::Certificates];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Rules, Self::Tokens, Self::Certificates, Self::ApiKeys, Self::EnvoyLimits];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Rules => "rules",
             Self::Tokens => "tokens",
             Self::Certificates => "certificates",
+            Self::ApiKeys => "api_keys",
+            Self::EnvoyLimits => "envoy_limits",
         }
     }
 }
@@ -49,7 +54,7 @@ impl Reloads {
     }
 
     /// How often it succeeded, and failed.
-    pub(super) fn of(&self, kind: ReloadKind) -> (u64, u64) {
+    pub(super) fn counts(&self, kind: ReloadKind) -> (u64, u64) {
         let read = |counters: &[AtomicU64]| counters[kind as usize].load(Ordering::Relaxed);
         (read(&self.succeeded), read(&self.failed))
     }

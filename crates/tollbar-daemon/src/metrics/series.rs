@@ -77,7 +77,7 @@ impl RuleSeries {
         for tally in tallies.iter() {
             add(&mut samples.total, &tally.counts);
             if self.register(&tally) {
-                samples.own.push(RuleSample::of(&tally));
+                samples.own.push(RuleSample::from_tally(&tally));
             } else {
                 add(samples.others.get_or_insert_default(), &tally.counts);
             }
@@ -94,7 +94,7 @@ impl RuleSeries {
     fn register(&mut self, tally: &RuleTally<'_>) -> bool {
         let identity = tally.rule.identity();
         if let Some(tiers) = self.known.get(&**identity)
-            && let Some(known) = tiers.iter().find(|it| it.tier.as_deref() == tally.tier)
+            && let Some(known) = tiers.iter().find(|series| series.tier.as_deref() == tally.tier)
         {
             return known.has_own;
         }
@@ -109,7 +109,7 @@ impl RuleSeries {
     /// their end: nobody is told of it but by what was held on to.
     pub(super) fn update(&mut self, tallies: &Tallies) {
         let before = self.last.replace(tallies.clone());
-        let is_other = |it: &Tallies| it.rules_version() != tallies.rules_version();
+        let is_other = |before: &Tallies| before.rules_version() != tallies.rules_version();
         let Some(before) = before.filter(is_other) else {
             return;
         };
@@ -129,22 +129,22 @@ impl RuleSeries {
         let Some(tiers) = self.known.get_mut(identity) else {
             return false;
         };
-        let place = tiers.iter().position(|it| it.tier.as_deref() == tally.tier);
+        let place = tiers.iter().position(|series| series.tier.as_deref() == tally.tier);
         let known = place.map(|at| tiers.swap_remove(at));
         if tiers.is_empty() {
             self.known.remove(identity);
         }
-        known.is_some_and(|it| it.has_own)
+        known.is_some_and(|series| series.has_own)
     }
 }
 
 impl RuleSample {
-    fn of(tally: &RuleTally<'_>) -> Self {
+    fn from_tally(tally: &RuleTally<'_>) -> Self {
         Self {
             rule: Arc::clone(&tally.rule.name),
             tier: tally.tier.map(Into::into),
             counts: tally.counts,
-            rate: SustainedRate::of(tally.limits),
+            rate: SustainedRate::from_limits(tally.limits),
             is_for_all: tally.rule.per.is_empty(),
         }
     }
@@ -152,7 +152,7 @@ impl RuleSample {
 
 impl SustainedRate {
     /// That of the slowest limit. What is in flight has none.
-    fn of(limits: &[Limit]) -> Option<Self> {
+    fn from_limits(limits: &[Limit]) -> Option<Self> {
         let paces = limits.iter().filter(|limit| !limit.policy().has_permits()).map(|limit| {
             let policy = limit.policy();
             let window_us = u64::try_from(policy.window().as_micros()).unwrap_or(u64::MAX).max(1);
@@ -219,7 +219,7 @@ mod tests {
         }
         let samples = series.collect(&engine.tallies());
         assert_eq!(samples.own.len(), OWN_SERIES_MAX);
-        assert!(samples.own.iter().all(|it| it.counts.allowed == 1));
+        assert!(samples.own.iter().all(|sample| sample.counts.allowed == 1));
         assert_eq!(samples.others.unwrap().allowed, 5);
         assert_eq!(samples.total.allowed, OWN_SERIES_MAX as u64 + 5);
     }
@@ -233,23 +233,24 @@ mod tests {
         }
         let before = series.collect(&engine.tallies());
         let others: Vec<Arc<str>> = {
-            let own: Vec<Arc<str>> = before.own.iter().map(|it| Arc::clone(&it.rule)).collect();
+            let own: Vec<Arc<str>> =
+                before.own.iter().map(|sample| Arc::clone(&sample.rule)).collect();
             let rules = engine.rules();
-            let names = rules.rules().iter().map(|it| Arc::clone(&it.name));
-            names.filter(|it| !own.contains(it)).collect()
+            let names = rules.rules().iter().map(|rule| Arc::clone(&rule.name));
+            names.filter(|name| !own.contains(name)).collect()
         };
         // Ten that have their own go, and one of the others; one comes in their place.
         let gone: Vec<Arc<str>> = before.own[..10]
             .iter()
-            .map(|it| Arc::clone(&it.rule))
+            .map(|sample| Arc::clone(&sample.rule))
             .chain([others[0].clone()])
             .collect();
         let in_force = engine.rules();
-        let kept = in_force.rules().iter().filter(|it| !gone.contains(&it.name)).cloned();
+        let kept = in_force.rules().iter().filter(|rule| !gone.contains(&rule.name)).cloned();
         let new = rules(5_000..5_001).rules()[0].clone();
         engine.replace(RuleSet::of_shared(kept.chain([new]).collect()).unwrap());
         let after = series.collect(&engine.tallies());
-        assert!(after.own.iter().all(|it| !gone.contains(&it.rule)));
+        assert!(after.own.iter().all(|sample| !gone.contains(&sample.rule)));
         assert_eq!(
             after.own.len(),
             OWN_SERIES_MAX - 10,
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(after.others.unwrap().allowed, 5, "what the one that is gone has counted stays");
         assert_eq!(after.total, before.total);
         for other in &others[1..] {
-            let has_own = after.own.iter().any(|it| it.rule == *other);
+            let has_own = after.own.iter().any(|sample| sample.rule == *other);
             assert!(!has_own, "{other} would leave the sum of the others, which would go down");
         }
     }
@@ -283,8 +284,10 @@ mod tests {
     #[test]
     fn the_pace_is_that_of_the_slowest_limit() {
         let rate = |limits: &[&str]| {
-            let limits: Vec<Limit> = limits.iter().map(|it| Limit::of(it).unwrap()).collect();
-            SustainedRate::of(&limits).map(|it| (it.per_window, it.window_us / 1_000_000, it.burst))
+            let limits: Vec<Limit> =
+                limits.iter().map(|text| Limit::parse(text).unwrap()).collect();
+            SustainedRate::from_limits(&limits)
+                .map(|rate| (rate.per_window, rate.window_us / 1_000_000, rate.burst))
         };
         assert_eq!(rate(&[]), None);
         assert_eq!(rate(&["10/s"]), Some((10, 1, 20)));

@@ -34,10 +34,10 @@ impl Metrics {
         let tallies = engine.tallies();
         MetricsSnapshot {
             rules_version: tallies.rules_version(),
-            limited: tallies.iter().map(|it| Arc::clone(&it.rule.name)).collect(),
+            limited: tallies.iter().map(|tally| Arc::clone(&tally.rule.name)).collect(),
             check_p99_us: self.durations.read().percentile_us(99),
-            store: StoreState::of(counters, &self.memory, now),
-            reload_failures: ReloadKind::ALL.iter().map(|it| self.reloads.of(*it).1).sum(),
+            store: StoreState::read(counters, &self.memory, now),
+            reload_failures: ReloadKind::ALL.iter().map(|kind| self.reloads.counts(*kind).1).sum(),
             rules_loaded_at: self.reloads.rules_loaded_at(),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use tollbar::{MemoryStats, Timestamp};
-use tollbar_redis::{BreakerState, RemoteStats};
+use tollbar_redis::{BreakerState, FaultKind, RefusalReason, RemoteStats};
 
 use super::histogram::percentile;
 use crate::store::counters::Counters;
@@ -16,11 +16,19 @@ const MEMORY_EVERY_US: u64 = 1_000_000;
 pub struct StoreState {
     /// `memory` or `redis`.
     pub kind: &'static str,
-    /// Whether it answers.
+    /// Whether it decides every check.
     pub is_up: bool,
+    /// Whether its circuit breaker is closed.
+    pub is_closed: bool,
     /// How often its circuit breaker has opened.
     pub breaker_opened: u64,
     pub redis: RemoteStats,
+    /// How often its servers have refused, by reason.
+    pub refusals: [(RefusalReason, u64); RefusalReason::ALL.len()],
+    /// How many servers have a fault, by its kind. A fault of no single server counts as one.
+    pub faults: [(&'static str, usize); FaultKind::NAMES.len()],
+    /// How many keys its servers have evicted.
+    pub evicted_keys: u64,
     /// Of the store in memory.
     pub memory: Option<MemoryStats>,
 }
@@ -30,18 +38,36 @@ pub struct StoreState {
 pub(super) struct MemoryStatsCache(Mutex<Option<(Timestamp, MemoryStats)>>);
 
 impl StoreState {
-    pub(super) fn of(counters: &Counters, cache: &MemoryStatsCache, now: Timestamp) -> Self {
-        let (kind, redis) = ("memory", RemoteStats::default());
+    pub(super) fn read(counters: &Counters, cache: &MemoryStatsCache, now: Timestamp) -> Self {
         match counters {
-            Counters::Memory(store) => {
-                let memory = Some(cache.at(now, || store.stats()));
-                Self { kind, is_up: true, breaker_opened: 0, redis, memory }
-            }
+            Counters::Memory(store) => Self {
+                kind: "memory",
+                is_up: true,
+                is_closed: true,
+                breaker_opened: 0,
+                redis: RemoteStats::default(),
+                refusals: RefusalReason::ALL.map(|reason| (reason, 0)),
+                faults: FaultKind::NAMES.map(|name| (name, 0)),
+                evicted_keys: 0,
+                memory: Some(cache.at(now, || store.stats())),
+            },
             Counters::Redis(store) => {
-                let health = store.health();
-                let is_up = health.breaker == BreakerState::Closed;
-                let (breaker_opened, redis) = (health.opened, store.stats());
-                Self { kind: "redis", is_up, breaker_opened, redis, memory: None }
+                let (health, faults) = (store.health(), store.faults());
+                let node_count = |name| {
+                    let of_kind = faults.iter().filter(|fault| fault.kind.name() == name);
+                    of_kind.map(|fault| fault.nodes.len().max(1)).sum()
+                };
+                Self {
+                    kind: "redis",
+                    is_up: !faults.iter().any(|fault| fault.kind.is_outage()),
+                    is_closed: health.breaker == BreakerState::Closed,
+                    breaker_opened: health.opened,
+                    redis: store.stats(),
+                    refusals: store.refusals(),
+                    faults: FaultKind::NAMES.map(|name| (name, node_count(name))),
+                    evicted_keys: store.evicted_keys(),
+                    memory: None,
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
-use super::phase_timer::{Phase, PhaseTimer};
+use super::phase_timer::{ConnectionPhase, PhaseTimer};
 use super::{Connection, Peer};
 use crate::problem::Problem;
 use crate::shutdown::ShutdownSignal;
@@ -63,14 +63,14 @@ pub async fn serve<R: Responder>(
     let service = service_fn(|request| {
         let announced = &announced;
         async move {
-            phase_timer.enter(Phase::Response);
+            phase_timer.enter(ConnectionPhase::Response);
             let mut answer = responder.respond(request, peer, phase_timer).await;
             if announced.is_announced() {
                 // The next request would find the connection closed.
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             // For the answer to be taken, and the next head to come.
-            phase_timer.enter(Phase::Head);
+            phase_timer.enter(ConnectionPhase::Head);
             Ok::<_, std::convert::Infallible>(answer)
         }
     });
@@ -107,7 +107,7 @@ pub async fn read_body<B: Body<Data = Bytes> + Unpin>(
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(BodyError::TooLarge { bytes_max });
     }
-    phase_timer.enter(Phase::Body);
+    phase_timer.enter(ConnectionPhase::Body);
     let mut first = Bytes::new();
     let mut rest = Vec::new();
     let mut piece_count = 0;
@@ -136,7 +136,7 @@ pub async fn read_body<B: Body<Data = Bytes> + Unpin>(
         }
     }
     let whole = if rest.is_empty() { first } else { [&first[..], &rest].concat().into() };
-    phase_timer.enter(Phase::Response);
+    phase_timer.enter(ConnectionPhase::Response);
     Ok(whole)
 }
 
@@ -162,7 +162,7 @@ impl<B: Body + Unpin> Body for TimedBody<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if frame.is_ready() {
-            self.phase_timer.enter(Phase::Head);
+            self.phase_timer.enter(ConnectionPhase::Head);
         }
         frame
     }

@@ -2,19 +2,28 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::warn;
 
 use super::endpoint::Endpoint;
 use super::tls::Tls;
-use super::{Bounds, Listener, Protocol};
+use super::{Bounds, ConnectionLimit, Listener, Protocol};
 use crate::metrics::Metrics;
 use crate::shutdown::ShutdownSignal;
+use crate::tasks::Tasks;
+
+/// A listener that accepts nothing and says nothing for so long is started again.
+const TURN_MAX: Duration = Duration::from_secs(10);
 
 /// Everything that listens.
 #[derive(Debug)]
 pub struct Listeners {
-    tasks: JoinSet<()>,
+    tasks: Arc<Tasks>,
+    /// Of each listener, what is free when it has no connection.
+    connections: Vec<(&'static str, Arc<Semaphore>)>,
     stopped: ShutdownSignal,
     bounds: Bounds,
     metrics: Arc<Metrics>,
@@ -29,8 +38,10 @@ impl Listeners {
         tls: Option<Tls>,
         stopped: ShutdownSignal,
         metrics: Arc<Metrics>,
+        tasks: Arc<Tasks>,
     ) -> Self {
-        Self { tasks: JoinSet::new(), stopped, bounds, metrics, tls, urls: Vec::new() }
+        let (connections, urls) = (Vec::new(), Vec::new());
+        Self { tasks, connections, stopped, bounds, metrics, tls, urls }
     }
 
     /// Listens where `endpoint` says, unless it is off.
@@ -50,8 +61,12 @@ impl Listeners {
         let secure = if tls.is_some() { "s" } else { "" };
         self.urls.push(format!("{scheme}{secure}://{socket}"));
         let counters = self.metrics.listener_connections(scheme);
-        let listener = Listener { flag, socket, bounds: self.bounds, tls, counters };
-        self.tasks.spawn(super::serve(listener, Arc::new(protocol), self.stopped.clone()));
+        let connections = ConnectionLimit::new(flag, self.bounds.max_connections);
+        self.connections.push((flag, Arc::clone(&connections.free)));
+        let (protocol, bounds, is_failing) = (Arc::new(protocol), self.bounds, false);
+        let listener =
+            Listener { flag, socket, protocol, bounds, tls, counters, connections, is_failing };
+        self.tasks.start(task_name(flag), TURN_MAX, &self.stopped, listener);
         Ok(())
     }
 
@@ -60,8 +75,34 @@ impl Listeners {
         &self.urls
     }
 
-    /// Ends when all connections have.
+    /// Waits until all connections have ended, or their time to drain is over, after the daemon was told to stop.
     pub async fn join(self) {
-        self.tasks.join_all().await;
+        let Bounds { max_connections, drain_timeout, .. } = self.bounds;
+        let drained = async {
+            for (_, free) in &self.connections {
+                // Fails only where it was closed, which nothing does.
+                drop(free.acquire_many(max_connections).await);
+            }
+        };
+        if timeout(drain_timeout.0, drained).await.is_err() {
+            for (listener, free) in &self.connections {
+                let open = (max_connections as usize).saturating_sub(free.available_permits());
+                if open > 0 {
+                    warn!(listener, open, "connections were cut off after --drain-timeout");
+                }
+            }
+        }
+    }
+}
+
+/// Returns the name of the task that accepts connections for a flag.
+fn task_name(flag: &'static str) -> &'static str {
+    match flag {
+        "--listen" => "listen_http",
+        "--grpc" => "listen_grpc",
+        "--resp" => "listen_resp",
+        "--proxy" => "listen_proxy",
+        "--admin" => "listen_admin",
+        _ => "listen",
     }
 }

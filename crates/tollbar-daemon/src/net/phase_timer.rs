@@ -16,7 +16,7 @@ const TICK_MIN: Duration = Duration::from_millis(1);
 
 /// The phase of an HTTP/1.1 connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ConnectionPhase {
     /// A head is waited for.
     Head,
     /// A body is waited for.
@@ -49,7 +49,7 @@ impl PhaseTimer {
     }
 
     /// Notes that the connection has entered another phase.
-    pub(crate) fn enter(&self, phase: Phase) {
+    pub(crate) fn enter(&self, phase: ConnectionPhase) {
         let count = self.state.load(Ordering::Relaxed) | 3;
         self.state.store(count.wrapping_add(1) | phase as u64, Ordering::Relaxed);
     }
@@ -64,13 +64,16 @@ impl PhaseTimer {
     pub(crate) async fn wait_until_late(&self) {
         let (mut seen, mut ticks) = (self.state.load(Ordering::Relaxed), 0);
         loop {
+            #[expect(clippy::let_underscore_must_use, reason = "it always ends by the timeout")]
             let _ = timeout(self.tick, pending::<()>()).await;
             let state = self.state.load(Ordering::Relaxed);
             ticks = if state == seen { ticks + 1 } else { 0 };
             seen = state;
             match state & 3 {
-                phase if phase == Phase::Head as u64 && ticks >= self.head_ticks => return,
-                phase if phase == Phase::Body as u64 && ticks >= self.body_ticks => {
+                phase if phase == ConnectionPhase::Head as u64 && ticks >= self.head_ticks => {
+                    return;
+                }
+                phase if phase == ConnectionPhase::Body as u64 && ticks >= self.body_ticks => {
                     self.state.store(state | LATE, Ordering::Relaxed);
                 }
                 _ => {}
@@ -108,22 +111,24 @@ mod tests {
     async fn heads_and_bodies_have_their_time_and_a_tick() {
         assert!((30..=35).contains(&waited(&phase_timer()).await));
         let phase_timer = phase_timer();
-        phase_timer.enter(Phase::Body);
+        phase_timer.enter(ConnectionPhase::Body);
         assert!((10..=15).contains(&waited(&phase_timer).await));
         assert!(phase_timer.is_late());
-        phase_timer.enter(Phase::Response);
+        phase_timer.enter(ConnectionPhase::Response);
         assert!(!phase_timer.is_late());
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_for_us_or_keeps_asking_is_not_given_up() {
         let phase_timer = phase_timer();
-        phase_timer.enter(Phase::Response);
+        phase_timer.enter(ConnectionPhase::Response);
         let hour = Duration::from_hours(1);
         assert!(timeout(hour, phase_timer.wait_until_late()).await.is_err());
         let asking = async {
             for _ in 0..100 {
-                for phase in [Phase::Body, Phase::Response, Phase::Head] {
+                for phase in
+                    [ConnectionPhase::Body, ConnectionPhase::Response, ConnectionPhase::Head]
+                {
                     phase_timer.enter(phase);
                     let _ = timeout(Duration::from_secs(8), pending::<()>()).await;
                     assert!(!phase_timer.is_late());

@@ -73,6 +73,10 @@ impl Socket {
             Self::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
                 // Answers are one small write; waiting for more would only delay them.
+                #[expect(
+                    clippy::let_underscore_must_use,
+                    reason = "without it the connection is slower, not wrong"
+                )]
                 let _ = stream.set_nodelay(true);
                 Ok(IncomingConnection { stream: Transport::Tcp(stream), peer: Peer::Tcp(peer) })
             }
@@ -114,6 +118,10 @@ impl UnixSocket {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a socket that is gone needs no removal"
+        )]
         let _ = std::fs::remove_file(&self.path);
     }
 }

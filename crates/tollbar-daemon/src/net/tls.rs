@@ -107,9 +107,9 @@ impl Tls {
     /// What the files say; `None` where there are none.
     pub fn read(files: &TlsFiles) -> Result<Option<Self>, TlsError> {
         let config = files.read()?;
-        Ok(config.map(|it| Self {
+        Ok(config.map(|config| Self {
             files: files.clone(),
-            config: Arc::new(it),
+            config: Arc::new(config),
             listeners: Vec::new(),
         }))
     }
@@ -145,6 +145,6 @@ impl ListenerTls {
 
 fn with_alpn(config: &ServerConfig, alpn: &[&[u8]]) -> Arc<ServerConfig> {
     let mut config = config.clone();
-    config.alpn_protocols = alpn.iter().map(|it| it.to_vec()).collect();
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     Arc::new(config)
 }

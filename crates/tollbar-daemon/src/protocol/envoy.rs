@@ -2,8 +2,9 @@
 //! descriptors?
 //!
 //! Domains that are in the reference service's files (`--envoy-config`) are limited as the reference
-//! limits them; others by our own rules, to which a descriptor is a request. What a call is answered is
-//! decided here; connections are the business of the gRPC listener.
+//! limits them, and by our own rules besides, to which the call is a request; others by our own rules alone, to
+//! which each descriptor is a request. What a call is answered is decided here; connections are the business of
+//! the gRPC listener.
 
 mod charge;
 mod charge_plan;
@@ -17,8 +18,9 @@ pub mod fuzz;
 mod limit;
 mod live_limits;
 mod metadata;
+mod over_limit_service;
 mod response;
-mod unit;
+mod window_unit;
 
 #[cfg(test)]
 mod tests;
@@ -30,11 +32,12 @@ use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
 use tollbar_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use tollbar_rules::RuleSet;
+use tollbar_rules::{Rule, RuleSet};
 use tonic::{Request, Response, Status};
-use tracing::warn;
 
 use charge_plan::ChargePlan;
+pub(crate) use over_limit_service::METHOD;
+use over_limit_service::OverLimitService;
 
 use super::grpc::MESSAGE_BYTES_MAX;
 use crate::daemon::Daemon;
@@ -57,7 +60,7 @@ pub struct EnvoyConfig {
     pub(crate) charge: ChargeBy,
     pub(crate) headers: flags::RateLimitHeaders,
     pub(crate) sends_metadata: bool,
-    /// Whether rules decide about domains that the files do not know. Otherwise nothing limits those.
+    /// Whether rules decide too. The example that stands in for absent rules does not count.
     pub(crate) has_rules: bool,
 }
 
@@ -72,17 +75,10 @@ impl EnvoyConfig {
     }
 }
 
-/// Tells which rules no call of Envoy is answered by. Others are, so they are no mistake.
-pub fn warn_of_permits(config: EnvoyConfig, rules: &RuleSet) {
-    let with_permits = rules.rules_with_permits().filter(|rule| rule.enabled);
-    let names: Vec<&str> = with_permits.map(|rule| &*rule.name).collect();
-    if config.has_rules && !names.is_empty() {
-        warn!(
-            rules = names.join(" "),
-            "these limit what is in flight, and Envoy gives nothing back: its calls that meet one get \
-             FAILED_PRECONDITION"
-        );
-    }
+/// Returns the rules with limits that do not apply to calls of Envoy. They do apply over other protocols, so they are
+/// no mistake.
+pub fn rules_with_permits(config: EnvoyConfig, rules: &RuleSet) -> impl Iterator<Item = &Rule> {
+    rules.rules_with_permits().filter(move |rule| config.has_rules && rule.enabled)
 }
 
 #[tonic::async_trait]
@@ -101,28 +97,39 @@ impl Envoy {
         Self { daemon, store, limits, config }
     }
 
-    /// As a service of a gRPC server.
-    pub(crate) fn into_service(self) -> RateLimitServiceServer<Self> {
-        RateLimitServiceServer::new(self).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    /// Returns the handle that counts calls.
+    pub(crate) fn daemon(&self) -> &Arc<Daemon> {
+        &self.daemon
     }
 
+    /// As a service of a gRPC server.
+    pub(crate) fn into_service(self) -> OverLimitService {
+        let daemon = Arc::clone(&self.daemon);
+        let service = RateLimitServiceServer::new(self);
+        OverLimitService::new(service.max_decoding_message_size(MESSAGE_BYTES_MAX), daemon)
+    }
+
+    /// Answers a call. An outage of the store is the only error: whatever cannot be decided is denied.
     pub(crate) async fn answer(
         &self,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, Status> {
-        charge_plan::check_shape(request)?;
-        let domains = self.limits.domains();
+        if let Some(why) = charge_plan::call_problem(request) {
+            self.daemon.reject(&why);
+            return Ok(response::rejection(request.descriptors.len()));
+        }
+        let (domains, has_rules) = (self.limits.domains(), self.config.has_rules);
         let plan = if domains.has(&request.domain) {
-            ChargePlan::of_files(&domains, request)?
-        } else if self.config.has_rules {
-            ChargePlan::of_rules(request)?
+            ChargePlan::of_files(&domains, request, has_rules)
+        } else if has_rules {
+            ChargePlan::of_rules(request)
         } else {
             ChargePlan::of_nothing(request)
         };
-        let answers = self.decide(request, plan).await?;
-        let mut response = response::response(answers, self.config.headers);
+        let results = self.decide(request, plan).await?;
+        let mut response = response::response(results, self.config.headers);
         if self.config.sends_metadata {
-            response.dynamic_metadata = Some(metadata::of(request));
+            response.dynamic_metadata = Some(metadata::from_request(request));
         }
         Ok(response)
     }

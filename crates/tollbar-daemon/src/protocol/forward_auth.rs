@@ -2,7 +2,7 @@
 //!
 //! Most proxies send along whatever their client has sent. So nothing of such a question is believed
 //! but the few headers that its [`Profile`] names, which the proxy writes itself, and these only from
-//! proxies that are [trusted](Trust). What is missing or said twice is refused, never guessed.
+//! proxies that are [trusted](ProxyTrust). What is missing or said twice is refused, never guessed.
 //!
 //! 200 lets the request pass, and nothing else has this status. What an operator has to put right is
 //! answered 400: no proxy takes that for leave to pass.
@@ -18,7 +18,6 @@ mod tests;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::HeaderMap;
@@ -28,11 +27,11 @@ use tollbar_rules::{Admission, Request, Verdict};
 
 use super::http::{ApiResponse, Refusal};
 use crate::daemon::Daemon;
-use crate::decision_log::DecisionId;
+use crate::decision_log::{DecisionId, LoggedRequest};
 use crate::net::Peer;
 use profile::{OriginalRequest, Profile};
 use profiles::PROFILES;
-pub use trust::{ApiKeysError, ProxyFlags, Trust};
+pub use trust::{ApiKeysError, ProxyFlags, ProxyFlagsError, ProxyTrust};
 
 /// What the paths of all profiles begin with.
 pub(crate) const PREFIX: &str = "/v1/forward-auth/";
@@ -44,48 +43,56 @@ const TOKEN: &str = "x-tollbar-token";
 #[derive(Debug)]
 pub(crate) struct ForwardAuth {
     daemon: Arc<Daemon>,
-    trust: Arc<ArcSwap<Trust>>,
+    trust: Arc<ProxyTrust>,
 }
 
 impl ForwardAuth {
-    /// `trust` may change at any time.
-    pub(crate) fn new(daemon: Arc<Daemon>, trust: Arc<ArcSwap<Trust>>) -> Self {
+    pub(crate) fn new(daemon: Arc<Daemon>, trust: Arc<ProxyTrust>) -> Self {
         Self { daemon, trust }
     }
 
     /// The answer to a question whose path begins with [`PREFIX`].
     pub(crate) async fn answer(&self, mut head: Parts, peer: Peer) -> ApiResponse {
-        let trust = self.trust.load_full();
-        let forwarded = match self.read(&trust, &head, peer) {
-            Ok(forwarded) => forwarded,
-            Err(refusal) => return refusal.answer(format_of(&head.headers)),
-        };
-        let ForwardedRequest { profile, method, target, client } = forwarded;
+        let answer = self.check(&mut head, peer).await;
+        answer.unwrap_or_else(|refusal| {
+            self.daemon.reject(&refusal.0.detail);
+            refusal.answer(format_of(&head.headers))
+        })
+    }
+
+    /// Checks the request that a question is about. What cannot be decided is refused, and not counted yet.
+    async fn check(&self, head: &mut Parts, peer: Peer) -> Result<ApiResponse, Refusal> {
+        let trust = &*self.trust;
+        let ForwardedRequest { profile, method, target, client } = self.read(head, peer)?;
         head.extensions.insert(tollbar_http::Peer(client));
-        let attributes = trust.identity.attributes(&head, self.daemon.now());
-        let pairs: Vec<_> =
-            trust.names().filter_map(|name| Some((name, attributes.get(name)?))).collect();
-        let request = Request::new(&method, &target).and_then(|it| it.with_attributes(&pairs));
-        let (Admission { verdict, hold }, decision_id) = match request {
-            Ok(request) => self.daemon.admit(&request, None).await,
-            Err(error) => return Refusal::from(error).answer(format_of(&head.headers)),
-        };
+        let attributes = trust.identity.attributes(head, self.daemon.now());
+        let pairs: Vec<_> = attributes.iter().collect();
+        let mut request = Request::new(&method, &target)?.with_attributes(&pairs)?;
+        let described = trust.terms.describe(&head.headers, &mut request);
+        described.map_err(|error| Refusal::bad_request(error.to_string()))?;
+        let began = self.daemon.begin(request.cost());
+        let Admission { verdict, hold } = self.daemon.decide(&request, None).await;
         if let Some(refusal) = refuse_permits(&verdict) {
-            if let Some(hold) = hold {
-                // A store that cannot be reached gives them back when their leases end.
-                let _ = self.daemon.engine.release(&hold).await;
+            // A store that cannot be reached gives them back when their leases end.
+            if let Some(hold) = hold
+                && let Err(error) = self.daemon.engine.release(&hold).await
+            {
+                self.daemon.report_hold_failure(&error);
             }
-            return refusal.answer(format_of(&head.headers));
+            return Err(refusal);
         }
+        self.daemon.meter(&verdict, &request);
+        self.daemon.conclude(&verdict, &began, || LoggedRequest::from_request(&request));
         let delay = verdict.delay();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        self.response(profile, &verdict, decision_id, &head.headers)
+        Ok(self.response(profile, &verdict, began.id, &head.headers))
     }
 
     /// Reads the question of a proxy that is trusted.
-    fn read(&self, trust: &Trust, head: &Parts, peer: Peer) -> Result<ForwardedRequest, Refusal> {
+    fn read(&self, head: &Parts, peer: Peer) -> Result<ForwardedRequest, Refusal> {
+        let trust = &*self.trust;
         let (profile, rest) = find_profile(head.uri.path())?;
         if !trust.trusts(peer) {
             return Err(Refusal::bad_request(format!(
@@ -143,11 +150,11 @@ struct ForwardedRequest {
 fn find_profile(path: &str) -> Result<(&'static Profile, &str), Refusal> {
     let asked = path.strip_prefix(PREFIX).unwrap_or_default();
     let (name, rest) = asked.split_at(asked.find('/').unwrap_or(asked.len()));
-    match PROFILES.iter().find(|it| it.name == name) {
+    match PROFILES.iter().find(|profile| profile.name == name) {
         Some(profile) => Ok((profile, rest)),
-        None => {
-            Err(Refusal::unknown_path(PROFILES.iter().map(|it| format!("{PREFIX}{}", it.name))))
-        }
+        None => Err(Refusal::unknown_path(
+            PROFILES.iter().map(|profile| format!("{PREFIX}{}", profile.name)),
+        )),
     }
 }
 
@@ -162,7 +169,7 @@ fn format_of(headers: &HeaderMap) -> Format {
 /// Permits would be held for good, or until their lease ends: no proxy says when a request is over.
 fn refuse_permits(verdict: &Verdict) -> Option<Refusal> {
     let mut decisions = verdict.decisions();
-    let decision = decisions.find(|it| it.limit().policy().has_permits())?;
+    let decision = decisions.find(|decision| decision.limit().policy().has_permits())?;
     let rule = &decision.rule().name;
     Some(Refusal::bad_request(format!(
         "rule `{rule}` limits what is in flight, and a proxy does not say when a request is over: limit \

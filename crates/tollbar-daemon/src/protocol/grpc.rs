@@ -5,7 +5,6 @@ mod admission;
 mod check_many;
 mod limiter;
 mod preface;
-mod refusal;
 mod request;
 mod response;
 mod services;
@@ -15,13 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::timeout;
 
 use super::envoy::Envoy;
 use crate::daemon::Daemon;
 use crate::net::{Connection, Protocol};
 use crate::shutdown::ShutdownSignal;
+use crate::tasks::ConnectionExecutor;
 use admission::AdmissionService;
 use limiter::Limiter;
 pub(crate) use services::Services;
@@ -56,10 +56,12 @@ impl Grpc {
         let limiter = Limiter::new(Arc::clone(&daemon), stopped.clone());
         let limiter = v1::limiter_server::LimiterServer::new(limiter)
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let envoy_daemon = Arc::clone(envoy.daemon());
         let mut services = Services::default();
         services.add(limiter, v1::FILE_DESCRIPTOR_SET);
         services.add(envoy.into_service(), tollbar_proto::envoy::FILE_DESCRIPTOR_SET);
-        Self { admission: AdmissionService::new(daemon, services.into_routes(stopped)) }
+        let routes = services.into_routes(&daemon.tasks, stopped);
+        Self { admission: AdmissionService::new(daemon, envoy_daemon, routes) }
     }
 }
 
@@ -75,7 +77,7 @@ impl Protocol for Grpc {
         let Ok(Ok(stream)) = opened else {
             return;
         };
-        let connection = http2::Builder::new(TokioExecutor::new())
+        let connection = http2::Builder::new(ConnectionExecutor("--grpc"))
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIME_MAX)
@@ -96,6 +98,7 @@ impl Protocol for Grpc {
             _ = connection.as_mut() => return,
             () = stopped.wait() => connection.as_mut().graceful_shutdown(),
         }
+        #[expect(clippy::let_underscore_must_use, reason = "calls that take longer are cut off")]
         let _ = timeout(CALLS_TIME_MAX, connection).await;
     }
 }

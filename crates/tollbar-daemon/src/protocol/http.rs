@@ -28,14 +28,12 @@ mod tests;
 use std::pin::pin;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 use opentelemetry::context::FutureExt;
-use tollbar_http::Format;
 
-use super::forward_auth::{self, ForwardAuth, Trust};
+use super::forward_auth::{self, ForwardAuth, ProxyTrust};
 use crate::daemon::Daemon;
 use crate::metrics::ProtocolName;
 use crate::net::http1::{self, Responder};
@@ -45,10 +43,11 @@ use crate::shutdown::ShutdownSignal;
 use crate::telemetry::Traces;
 pub use api::Api;
 use api::BODY_BYTES_MAX;
-pub(crate) use api::Head;
+pub(crate) use api::RequestHead;
 pub(crate) use check_response::{ReasonName, millis};
 pub use explain_response::ExplainResponse;
-pub use inspect::describe_denial;
+pub(crate) use inspect::explain_decision;
+pub use inspect::{HealthResponse, describe_denial};
 pub use openapi::{ExplainRequest, document};
 pub(crate) use refusal::Refusal;
 pub use request::Object;
@@ -63,7 +62,7 @@ pub struct Http {
 }
 
 impl Http {
-    pub fn new(daemon: Arc<Daemon>, trust: Arc<ArcSwap<Trust>>) -> Self {
+    pub fn new(daemon: Arc<Daemon>, trust: Arc<ProxyTrust>) -> Self {
         let forward_auth = ForwardAuth::new(daemon.for_protocol(ProtocolName::ForwardAuth), trust);
         let traces = daemon.traces.clone();
         Self { api: Api::new(daemon), forward_auth, traces }
@@ -87,7 +86,7 @@ impl Responder for Http {
         peer: Peer,
         phase_timer: &Arc<PhaseTimer>,
     ) -> Response<Full<Bytes>> {
-        let context = self.traces.as_ref().and_then(|it| it.context_of(request.headers()));
+        let context = self.traces.as_ref().and_then(|traces| traces.context_of(request.headers()));
         // In one place, traced or not: each connection has room for it.
         let answer = pin!(self.answer(request, peer, phase_timer));
         match context {
@@ -110,13 +109,13 @@ impl Http {
             // In a box, so that a check does not carry the room for it around.
             return Box::pin(forward_auth.answer(head, peer)).await.map(Full::new);
         }
-        let head_ref = Head { method: &head.method, uri: &head.uri, headers: &head.headers };
+        let head_ref = RequestHead { method: &head.method, uri: &head.uri, headers: &head.headers };
         let answer = match api.route_for(&head_ref) {
             Err(answer) => *answer,
             Ok(route) if !route.has_body() => api.answer(route, &head_ref, &[]).await,
             Ok(route) => match http1::read_body(body, BODY_BYTES_MAX, phase_timer).await {
                 Ok(body) => api.answer(route, &head_ref, &body).await,
-                Err(error) => Refusal::from(error).answer(Format::wanted(&head.headers)),
+                Err(error) => api.refuse(route, &head_ref, &error.into()),
             },
         };
         answer.map(Full::new)

@@ -5,25 +5,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{ArgAction, Args, ValueEnum};
-use hyper::Response;
-use hyper::body::Bytes;
-use hyper::http::request::Parts;
 use thiserror::Error;
 use tollbar::Rate;
 use tollbar_gateway::{
-    Gateway, GatewayBuilder, GatewayError, Pem, PemError, UpstreamOptions, UpstreamProtocol,
-    UpstreamUrl, Visitor,
+    ConnectionInfo, Gateway, GatewayBuilder, GatewayError, Pem, PemError, UpstreamOptions,
+    UpstreamProtocol, UpstreamUrl,
 };
-use tollbar_http::{ClientIp, Denial, Format, Identity};
-use tollbar_rules::{Cidr, Request, Verdict};
+use tollbar_http::{ClientIp, DecisionReport};
 
 use crate::daemon::Daemon;
-use crate::decision_log::LoggedRequest;
 use crate::duration_flag::DurationFlag;
 use crate::net::endpoint::Endpoint;
 use crate::net::stream::Peer;
 use crate::net::{Bounds, Connection, Protocol};
+use crate::protocol::forward_auth::{ProxyFlags, ProxyTrust};
 use crate::shutdown::ShutdownSignal;
+use crate::tasks::spawn_connection;
 
 /// Where it listens unless it is told otherwise.
 const DEFAULT_ENDPOINT: &str = "127.0.0.1:8000";
@@ -53,11 +50,11 @@ pub struct GatewayFlags {
 
     /// Where the proxy listens: an address and a port (0 takes any free one), unix:PATH, or off
     /// [default: 127.0.0.1:8000]
-    #[arg(long, env = "TOLLBAR_PROXY", value_name = "ENDPOINT", requires = "upstream")]
+    #[arg(long, env = "TOLLBAR_PROXY", value_name = "ENDPOINT")]
     proxy: Option<Endpoint>,
 
     /// The one limit for each client, such as 100/min: instead of a file of rules
-    #[arg(long, env = "TOLLBAR_LIMIT", value_name = "RATE", conflicts_with = "rules", value_parser = rate)]
+    #[arg(long, env = "TOLLBAR_LIMIT", value_name = "RATE", value_parser = rate)]
     pub limit: Option<String>,
 
     /// Every connection to the proxy begins with a PROXY header, version 1 or 2, and comes from one of
@@ -67,8 +64,9 @@ pub struct GatewayFlags {
           action = ArgAction::Set)]
     proxy_protocol: bool,
 
-    /// Paths of the upstream that are never limited, such as /health
-    #[arg(long, env = "TOLLBAR_EXEMPT_PATHS", value_name = "PATH", value_delimiter = ',')]
+    /// Paths of the upstream that are never limited, exactly as they are written, such as /health
+    #[arg(long, env = "TOLLBAR_EXEMPT_PATHS", value_name = "PATH", value_delimiter = ',',
+          value_parser = exempt_path)]
     exempt_paths: Vec<String>,
 
     /// Believes certificates of the upstream that an authority in this file has signed, in PEM; without
@@ -134,12 +132,21 @@ pub enum GatewayFlagsError {
          --trusted-proxies, such as 10.0.0.0/8"
     )]
     TrustsNobody,
+    #[error(
+        "{flag} has no effect on --upstream without --trusted-proxies: say whose headers to believe, such as \
+         --trusted-proxies 10.0.0.0/8"
+    )]
+    HeadersOfNobody { flag: &'static str },
+    #[error(
+        "--upstream-ca has no effect on {url}, which has no certificate: write an https:// URL, or leave \
+         --upstream-ca out"
+    )]
+    PlainUpstream { url: UpstreamUrl },
 }
 
 /// Everything the proxy needs but its rules, read and found good.
 pub struct PreparedProxy {
     builder: GatewayBuilder,
-    client_ip: ClientIp,
     balancers: Option<ClientIp>,
 }
 
@@ -155,6 +162,15 @@ fn rate(text: &str) -> Result<String, String> {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// A path that a request can have. Patterns and queries would match nothing.
+fn exempt_path(text: &str) -> Result<String, &'static str> {
+    let is_path = text.starts_with('/') && !text.contains(['*', '{', '?', '#']);
+    is_path.then(|| text.to_owned()).ok_or(
+        "it is compared as it is written: begin it with `/`, leave out queries, and for a pattern write a rule \
+         with `unlimited: true`",
+    )
 }
 
 impl GatewayFlags {
@@ -175,16 +191,45 @@ impl GatewayFlags {
     /// What the proxy is made of, if there is to be one.
     pub fn prepare(
         &self,
-        trusted_proxies: &[Cidr],
+        proxies: &ProxyFlags,
+        trust: &ProxyTrust,
         bounds: Bounds,
     ) -> Result<Option<PreparedProxy>, GatewayFlagsError> {
         let Some(url) = &self.upstream else {
             return Ok(None);
         };
-        if self.proxy_protocol && trusted_proxies.is_empty() {
-            return Err(GatewayFlagsError::TrustsNobody);
+        let trusted_proxies = &proxies.trusted_proxies;
+        let mut client_ip = ClientIp::behind_proxies(trusted_proxies.iter().copied());
+        let header_flag = proxies.header_flag();
+        let is_unix = matches!(self.endpoint(), Endpoint::Unix(_));
+        if trusted_proxies.is_empty() && !is_unix {
+            if self.proxy_protocol {
+                return Err(GatewayFlagsError::TrustsNobody);
+            }
+            if let Some(flag) = header_flag {
+                return Err(GatewayFlagsError::HeadersOfNobody { flag });
+            }
+        } else if is_unix && (!trusted_proxies.is_empty() || header_flag.is_some()) {
+            // Who may connect to a path its permissions say, as for proxies that ask.
+            client_ip = client_ip.trusting_nameless_peers();
         }
-        let client_ip = ClientIp::behind_proxies(trusted_proxies.iter().copied());
+        if self.upstream_ca.is_some() && !url.is_secure() {
+            return Err(GatewayFlagsError::PlainUpstream { url: url.clone() });
+        }
+        let mut builder = Gateway::builder(url.clone())
+            .upstream(self.upstream_options(bounds))
+            .client_ip(client_ip.clone())
+            .identity(trust.gateway_identity())
+            .exempt(self.exempt_paths.iter().map(String::as_str))
+            .head_time_max(bounds.head_timeout.0);
+        if let Some(path) = &self.upstream_ca {
+            builder = builder.authorities(&Pem::read(path)?)?;
+        }
+        let balancers = self.proxy_protocol.then_some(client_ip);
+        Ok(Some(PreparedProxy { builder, balancers }))
+    }
+
+    fn upstream_options(&self, bounds: Bounds) -> UpstreamOptions {
         let mut options = UpstreamOptions::default();
         options.protocol = match self.upstream_protocol {
             UpstreamProtocolFlag::Auto => UpstreamProtocol::Auto,
@@ -197,58 +242,35 @@ impl GatewayFlags {
         options.exchanges_max = exchanges_max(bounds);
         options.kept_max = KEPT_MAX;
         options.rewrites_host = self.upstream_host;
-        let mut builder = Gateway::builder(url.clone())
-            .upstream(options)
-            .client_ip(client_ip.clone())
-            .exempt(self.exempt_paths.iter().map(String::as_str))
-            .head_time_max(bounds.head_timeout.0);
-        if let Some(path) = &self.upstream_ca {
-            builder = builder.authorities(&Pem::read(path)?)?;
-        }
-        let balancers = self.proxy_protocol.then(|| client_ip.clone());
-        Ok(Some(PreparedProxy { builder, client_ip, balancers }))
+        options
     }
 }
 
 impl PreparedProxy {
     /// Over the engine of `daemon`, which counts what passes, as usage too, and keeps denials.
     pub fn open(self, daemon: &Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
-        let identity = Identity::new().client_ip(self.client_ip);
-        let [for_decisions, for_denials, for_holds] = [(); 3].map(|()| Arc::clone(daemon));
-        let on_decision = move |request: &Request<'_>, verdict: &Verdict| {
-            for_decisions.count_verdict(verdict);
-            for_decisions.meter(verdict, request);
-        };
-        let builder = self.builder.layer(move |layer| {
+        let [for_decisions, for_invalid, for_holds] = [(); 3].map(|()| Arc::clone(daemon));
+        let builder = self.builder.spawn_with(|task| spawn_connection("--proxy", task));
+        let builder = builder.layer(move |layer| {
             layer
-                .on_decision(on_decision)
-                .on_hold_error(move |_| for_holds.metrics.count_hold_failure())
-                .denial_response(move |denial, parts| {
-                    denial_response(&for_denials, &identity, denial, parts)
-                })
+                .on_decision(move |report| conclude(&for_decisions, report))
+                .on_invalid_request(move |error| for_invalid.reject(&error.to_string()))
+                .on_hold_error(move |error| for_holds.report_hold_failure(error))
         });
         let gateway = builder.build(Arc::clone(&daemon.engine))?;
         Ok(Proxy { gateway, balancers: self.balancers })
     }
 }
 
-/// The answer to a request that does not pass, which can be asked about.
-fn denial_response(
-    daemon: &Daemon,
-    identity: &Identity,
-    denial: &Denial<'_>,
-    parts: &Parts,
-) -> Response<Bytes> {
-    let mut response = denial.response(Format::wanted(&parts.headers));
-    let attributes = identity.attributes(parts, daemon.now());
-    let pairs: Vec<_> = attributes.get("ip").map(|ip| ("ip", ip)).into_iter().collect();
-    let request = Request::new(parts.method.as_str(), parts.uri.path());
-    // It was one when it was denied.
-    if let Ok(request) = request.and_then(|it| it.with_attributes(&pairs)) {
-        let id = daemon.record_denial(&LoggedRequest::of(&request), denial.verdict());
-        response.headers_mut().extend(id.header());
+/// Counts, meters and traces a request, and records it if it is denied: the response has the id by which it can
+/// be looked up.
+fn conclude(daemon: &Daemon, report: DecisionReport<'_>) {
+    let DecisionReport { request, verdict, began, headers, response_headers, .. } = report;
+    daemon.meter(verdict, request);
+    let id = daemon.conclude_since(verdict, request, began, headers);
+    if let Some(response_headers) = response_headers {
+        response_headers.extend(id.header());
     }
-    response
 }
 
 impl Protocol for Proxy {
@@ -263,9 +285,42 @@ impl Protocol for Proxy {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Unix => None,
         };
-        let visitor = Visitor { peer, is_secure: connection.stream.is_secure() };
+        let connection_info = ConnectionInfo { peer, is_secure: connection.stream.is_secure() };
         let announced = stopped.clone();
         let is_announced = move || announced.is_announced();
-        self.gateway.serve_until(connection.stream, visitor, stopped.wait(), is_announced).await;
+        self.gateway
+            .serve_until(connection.stream, connection_info, stopped.wait(), is_announced)
+            .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        gateway: GatewayFlags,
+    }
+
+    #[test]
+    fn each_flag_sets_its_own_part_of_the_upstream() {
+        for (flag, expected) in [
+            ("--upstream-protocol=http2", "protocol: Http2,"),
+            ("--upstream-connect-timeout=7s", "connect_time_max: 7s,"),
+            ("--upstream-answer-timeout=7s", "first_byte_time_max: 7s,"),
+            ("--upstream-idle-timeout=7s", "idle_time_max: 7s,"),
+            ("--upstream-host", "rewrites_host: true,"),
+        ] {
+            let options = |args: &[&str]| {
+                let line = Line::parse_from([&["tollbar"], args].concat());
+                format!("{:?}", line.gateway.upstream_options(Bounds::default()))
+            };
+            assert!(options(&[flag]).contains(expected), "{flag}: {}", options(&[flag]));
+            assert!(!options(&[]).contains(expected), "{flag} is not the default");
+        }
     }
 }

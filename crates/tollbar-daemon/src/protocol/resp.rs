@@ -48,13 +48,13 @@ const QUIET_TIME: Duration = Duration::from_millis(20);
 
 /// The Redis protocol over the daemon's engine and its store.
 pub struct Resp {
-    shared: Arc<Shared>,
+    shared: Arc<RespState>,
     /// The number of the last connection.
     last_id: AtomicU64,
 }
 
 /// What all connections have in common.
-struct Shared {
+struct RespState {
     daemon: Arc<Daemon>,
     store: Arc<dyn Store>,
 }
@@ -62,7 +62,7 @@ struct Shared {
 impl Resp {
     pub fn new(daemon: Arc<Daemon>) -> Self {
         let store = daemon.counters.store();
-        Self { shared: Arc::new(Shared { daemon, store }), last_id: AtomicU64::new(0) }
+        Self { shared: Arc::new(RespState { daemon, store }), last_id: AtomicU64::new(0) }
     }
 }
 
@@ -71,6 +71,10 @@ impl Protocol for Resp {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let session = Session::new(Arc::clone(&self.shared), id);
         // What a client does to its connection is its own affair: errors end it, and are not told.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "an error of the client's connection ends it, and it has ended"
+        )]
         let _ = converse(connection.stream, session, stopped).await;
     }
 }
@@ -80,7 +84,7 @@ async fn converse<S>(mut stream: S, mut session: Session, stopped: ShutdownSigna
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut input = Input::default();
+    let mut input = InputBuffer::default();
     let mut replies = Replies::default();
     let mut stop = stopped.clone();
     let mut stop = pin!(stop.wait());
@@ -132,19 +136,20 @@ async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> io::Result<()>
     let mut discarded = vec![0; BUFFER_BYTES];
     let discard =
         async { while let Ok(Ok(1..)) = timeout(QUIET_TIME, stream.read(&mut discarded)).await {} };
+    #[expect(clippy::let_underscore_must_use, reason = "a client that goes on sending is cut off")]
     let _ = timeout(LINGER_TIME_MAX, discard).await;
     Ok(())
 }
 
 /// What was read and is not answered yet.
 #[derive(Debug, Default)]
-struct Input {
+struct InputBuffer {
     bytes: Vec<u8>,
     /// What lies before is answered.
     start: usize,
 }
 
-impl Input {
+impl InputBuffer {
     fn unread(&self) -> &[u8] {
         &self.bytes[self.start..]
     }

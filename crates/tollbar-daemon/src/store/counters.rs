@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tollbar::{MemoryStore, Policy, Store};
-use tollbar_redis::{BreakerState, RedisStore};
+use tollbar::{MemoryStore, Store};
+use tollbar_redis::RedisStore;
 
 use crate::health::Health;
 
@@ -30,29 +30,25 @@ impl Counters {
         }
     }
 
-    /// Asks a store that is elsewhere for something that costs nothing, so that its health is known
-    /// also where no client asks.
+    /// Writes, reads and expires a key at every server of a store that is elsewhere, so that its health
+    /// is known also where no client asks.
     pub async fn probe(self) {
-        let Self::Redis(store) = self else {
-            return;
-        };
-        if let Ok(policy) = Policy::fixed_window("1/s") {
-            // What came of it, the store knows itself.
-            let _ = store.check(b"tollbar:probe", &policy, 0).await;
+        if let Self::Redis(store) = self {
+            // The store keeps what came of it.
+            store.probe().await.ok();
         }
     }
 
-    /// How the store is doing now. Asks nobody: it is what the last checks and probes found.
+    /// Whether the store decides every check, keeps every counter, and is shared by one secret. Asks nobody: it
+    /// is what the last checks and probes found.
     pub fn health(&self) -> Health {
         let Self::Redis(store) = self else {
             return Health::Ok;
         };
-        let health = store.health();
-        match health.breaker {
-            BreakerState::Closed => Health::Ok,
-            _ => Health::Degraded {
-                why: health.last_error.unwrap_or_else(|| "there is no connection yet".into()),
-            },
+        let faults: Vec<String> = store.faults().iter().map(ToString::to_string).collect();
+        if faults.is_empty() {
+            return Health::Ok;
         }
+        Health::Degraded { why: faults.join("; ").into() }
     }
 }

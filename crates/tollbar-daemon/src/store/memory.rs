@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_the_librarys_default() {
-        let sizes = |it: &str| it.split(" clock:").next().unwrap_or_default().to_owned();
+        let sizes = |text: &str| text.split(" clock:").next().unwrap_or_default().to_owned();
         assert_eq!(sizes(&builder(&[])), sizes(&format!("{:?}", MemoryStore::builder())));
     }
 }

@@ -53,6 +53,19 @@ fn a_password_is_never_shown() {
 }
 
 #[test]
+fn the_deadline_of_a_check_is_that_of_the_flag() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        store: StoreFlags,
+    }
+    let args = ["tollbar", "--store=redis://127.0.0.1", "--store-raw-keys", "--store-deadline=7s"];
+    let line: Line = clap::Parser::parse_from(args);
+    let redis = format!("{:?}", line.store.redis().unwrap().unwrap());
+    assert!(redis.contains("timeout: 7s"), "{redis}");
+}
+
+#[test]
 fn a_namespace_is_a_plain_word() {
     assert!(is_namespace("prod-eu_1"));
     for name in ["", "a:b", "a{b}", "ä", &"x".repeat(33)] {

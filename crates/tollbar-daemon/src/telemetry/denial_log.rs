@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use tollbar::Timestamp;
-use tollbar_rules::Verdict;
-use tracing::info;
+use tollbar_rules::{DenialCode, Verdict};
+use tracing::{info, warn};
 
 use crate::decision_log::DecisionId;
 use crate::metrics::{Outcome, ProtocolName};
@@ -50,16 +50,30 @@ impl DenialLog {
             return;
         };
         let rule = verdict.rule().map(|rule| &*rule.name);
-        let retry_after_ms = verdict.retry_after().map(|it| it.as_millis() as u64);
+        let code = verdict.denial_code().map(DenialCode::as_str);
+        let retry_after_ms = verdict.retry_after().map(|wait| wait.as_millis() as u64);
         info!(
             decision_id = %id,
             listener = protocol.name(),
             rule,
-            outcome = Outcome::of(verdict).name(),
+            outcome = Outcome::from_verdict(verdict).name(),
+            code,
             retry_after_ms,
             untold,
             "denied"
         );
+    }
+
+    /// Logs a request that could not be decided and was denied for it, unless its second has had enough.
+    pub(crate) fn log_rejection(&self, protocol: ProtocolName, why: &str, now: Timestamp) {
+        if self.per_second_max == 0 {
+            return;
+        }
+        let Some(untold) = self.take(now) else {
+            return;
+        };
+        let outcome = Outcome::Rejected.name();
+        warn!(listener = protocol.name(), outcome, why, untold, "denied: it cannot be decided");
     }
 
     /// Returns how many denials were left out since the last that was logged, if this one is to be logged.

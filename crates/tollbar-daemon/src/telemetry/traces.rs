@@ -42,28 +42,28 @@ pub struct TraceFlags {
     /// Sends spans of some checks to this OpenTelemetry collector, by gRPC, such as
     /// `http://127.0.0.1:4317`
     #[arg(long, env = "TOLLBAR_OTLP", value_name = "URL")]
-    otlp: Option<Collector>,
+    otlp: Option<CollectorUrl>,
 
     /// The share of checks that begin a trace, 0 to 1; whoever sends a traceparent decides for itself
     #[arg(long, env = "TOLLBAR_TRACE_SAMPLE", value_name = "SHARE", default_value = "0.01")]
-    trace_sample: Share,
+    trace_sample: SampleShare,
 }
 
 /// Where spans are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Collector(String);
+struct CollectorUrl(String);
 
 /// A share, as what a random number has to be below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Share(u64);
+struct SampleShare(u64);
 
 #[derive(Debug, Error)]
 #[error("this is no address of a collector: write one such as http://127.0.0.1:4317")]
-struct CollectorError;
+struct CollectorUrlError;
 
 #[derive(Debug, Error)]
 #[error("this is no share: write one of 0 to 1, such as 0.01")]
-struct ShareError;
+struct SampleShareError;
 
 /// Why no spans can be sent.
 #[derive(Debug, Error)]
@@ -81,7 +81,7 @@ pub struct Traces {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
     propagator: TraceContextPropagator,
-    share: Share,
+    share: SampleShare,
 }
 
 /// The beginning of the span of a check that is traced.
@@ -93,6 +93,7 @@ pub struct CheckSpan {
 /// A check that is over, for its span.
 pub struct FinishedCheck<'a> {
     pub(crate) protocol: ProtocolName,
+    pub(crate) outcome: Outcome,
     pub(crate) verdict: &'a Verdict,
     pub(crate) id: DecisionId,
     pub(crate) took: Duration,
@@ -101,7 +102,7 @@ pub struct FinishedCheck<'a> {
 impl TraceFlags {
     /// What makes spans, where they are wanted. Called on the runtime that is to send them.
     pub fn open(&self) -> Result<Option<Traces>, TracesError> {
-        let Some(Collector(url)) = &self.otlp else {
+        let Some(CollectorUrl(url)) = &self.otlp else {
             return Ok(None);
         };
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(url);
@@ -155,16 +156,16 @@ impl Traces {
 
     /// Sends the span of a check that is over. The id of its trace.
     pub(crate) fn end(&self, span: &CheckSpan, finished: &FinishedCheck<'_>) -> u128 {
-        let FinishedCheck { protocol, verdict, id, took } = *finished;
+        let FinishedCheck { protocol, outcome, verdict, id, took } = *finished;
         let mut attributes = vec![
             KeyValue::new("tollbar.listener", protocol.name()),
-            KeyValue::new("tollbar.outcome", Outcome::of(verdict).name()),
+            KeyValue::new("tollbar.outcome", outcome.name()),
             KeyValue::new("tollbar.decision_id", id.to_string()),
         ];
         if let Some(rule) = verdict.rule() {
             attributes.push(KeyValue::new("tollbar.rule", rule.name.to_string()));
         }
-        if let Some(tier) = verdict.binding().and_then(|it| it.tier()) {
+        if let Some(tier) = verdict.binding().and_then(|decision| decision.tier()) {
             attributes.push(KeyValue::new("tollbar.tier", tier.to_owned()));
         }
         let start = SystemTime::UNIX_EPOCH + Duration::from_micros(span.start.as_micros());
@@ -182,24 +183,28 @@ impl Traces {
     /// Sends what waits, within a bound. Blocks.
     pub fn finish(&self) {
         // What could not be sent is lost, and the SDK has told so.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "the exporter has reported its own errors"
+        )]
         let _ = self.provider.shutdown_with_timeout(EXPORT_TIME_MAX);
     }
 }
 
-impl Share {
+impl SampleShare {
     #[expect(clippy::disallowed_methods, reason = "which requests are traced is no secret")]
     fn is_hit(self) -> bool {
         self.0 == u64::MAX || fastrand::u64(..) < self.0
     }
 }
 
-impl FromStr for Share {
-    type Err = ShareError;
+impl FromStr for SampleShare {
+    type Err = SampleShareError;
 
-    fn from_str(text: &str) -> Result<Self, ShareError> {
-        let share: f64 = text.parse().map_err(|_| ShareError)?;
+    fn from_str(text: &str) -> Result<Self, SampleShareError> {
+        let share: f64 = text.parse().map_err(|_| SampleShareError)?;
         if !(0.0..=1.0).contains(&share) {
-            return Err(ShareError);
+            return Err(SampleShareError);
         }
         #[expect(clippy::cast_sign_loss, reason = "it is between 0 and 1")]
         let below = (share * u64::MAX as f64) as u64;
@@ -207,14 +212,14 @@ impl FromStr for Share {
     }
 }
 
-impl FromStr for Collector {
-    type Err = CollectorError;
+impl FromStr for CollectorUrl {
+    type Err = CollectorUrlError;
 
-    fn from_str(text: &str) -> Result<Self, CollectorError> {
-        let uri: Uri = text.parse().map_err(|_| CollectorError)?;
+    fn from_str(text: &str) -> Result<Self, CollectorUrlError> {
+        let uri: Uri = text.parse().map_err(|_| CollectorUrlError)?;
         let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
         let is_bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
-        if is_known && is_bare { Ok(Self(text.to_owned())) } else { Err(CollectorError) }
+        if is_known && is_bare { Ok(Self(text.to_owned())) } else { Err(CollectorUrlError) }
     }
 }
 
@@ -243,10 +248,10 @@ mod tests {
     #[test]
     fn a_share_is_between_nothing_and_all() {
         for text in ["", "-0.1", "1.1", "NaN", "inf", "1%", "x"] {
-            assert!(text.parse::<Share>().is_err(), "{text}");
+            assert!(text.parse::<SampleShare>().is_err(), "{text}");
         }
         let hits = |text: &str| {
-            let share: Share = text.parse().unwrap();
+            let share: SampleShare = text.parse().unwrap();
             (0..10_000).filter(|_| share.is_hit()).count()
         };
         assert_eq!((hits("0"), hits("1")), (0, 10_000));
@@ -256,12 +261,12 @@ mod tests {
     #[test]
     fn a_collector_is_an_address_and_nothing_more() {
         for text in ["http://127.0.0.1:4317", "https://collector.example", "http://[::1]:4317/"] {
-            assert!(text.parse::<Collector>().is_ok(), "{text}");
+            assert!(text.parse::<CollectorUrl>().is_ok(), "{text}");
         }
         for text in
             ["", "127.0.0.1:4317", "grpc://x:1", "http://", "http://x/v1/traces", "http://x?y"]
         {
-            assert!(text.parse::<Collector>().is_err(), "{text}");
+            assert!(text.parse::<CollectorUrl>().is_err(), "{text}");
         }
     }
 }

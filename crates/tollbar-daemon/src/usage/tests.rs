@@ -23,14 +23,14 @@ fn at_day(day: u64) -> Timestamp {
 fn ask(engine: &Engine, tally: &Tally, at: Timestamp, pairs: &[(&str, &str)], cost: u64) -> bool {
     let request = Request::new("GET", "/").unwrap().with_attributes(pairs).unwrap().with_cost(cost);
     let verdict = engine.check(&request);
-    verdict.meter(&request, |it| tally.count(at, &it));
+    verdict.meter(&request, |record| tally.count(at, &record));
     verdict.is_allowed()
 }
 
 /// `day tenant subject rule +admitted -denied`
 fn told(tally: &Tally) -> Vec<String> {
-    let text = |it: UsageRow| {
-        let UsageRow { day, tenant, subject, rule, admitted_cost, denied_cost } = it;
+    let text = |row: UsageRow| {
+        let UsageRow { day, tenant, subject, rule, admitted_cost, denied_cost } = row;
         format!("{day} {tenant} {subject} {rule} +{admitted_cost} -{denied_cost}")
     };
     tally.take_all().into_iter().map(text).collect()
@@ -65,12 +65,12 @@ fn who_does_not_fit_counts_with_its_tenant_and_then_with_its_rule() {
     }
     let rows = tally.take_all();
     let sum_of = |rule: &str| {
-        rows.iter().filter(|it| it.rule == rule).map(|it| it.admitted_cost).sum::<u64>()
+        rows.iter().filter(|row| row.rule == rule).map(|row| row.admitted_cost).sum::<u64>()
     };
     assert_eq!((sum_of("per_client"), sum_of("per_tenant")), (300, 200), "{rows:?}");
-    let others: Vec<_> = rows.iter().filter(|it| it.subject == OTHER).collect();
-    assert!(others.iter().any(|it| it.tenant == "t0"), "{others:?}");
-    assert!(others.iter().any(|it| it.tenant.is_empty()), "{others:?}");
+    let others: Vec<_> = rows.iter().filter(|row| row.subject == OTHER).collect();
+    assert!(others.iter().any(|row| row.tenant == "t0"), "{others:?}");
+    assert!(others.iter().any(|row| row.tenant.is_empty()), "{others:?}");
     // Room for the entries, and what there is one of for each rule.
     assert!(rows.len() <= 16 + 2, "{rows:?}");
     assert_eq!(tally.entries.load(Ordering::Relaxed), 0, "all entries are free again");
@@ -86,7 +86,7 @@ fn long_and_strange_names_are_bounded_and_stay_apart() {
         ask(&engine, &tally, at_day(1), &[("user", name), ("tenant", name)], 1);
     }
     let rows = tally.take_all();
-    let subjects: HashSet<&str> = rows.iter().map(|it| &*it.subject).collect();
+    let subjects: HashSet<&str> = rows.iter().map(|row| &*row.subject).collect();
     assert_eq!((rows.len(), subjects.len()), (8, 8), "{rows:?}");
     for row in &rows {
         assert!(row.subject.len() < 300 && row.tenant.len() < 300, "{row:?}");
@@ -121,17 +121,17 @@ fn what_threads_count_while_others_take_is_all_there() {
                 })
             })
             .collect();
-        while threads.iter().any(|it| !it.is_finished()) {
+        while threads.iter().any(|thread| !thread.is_finished()) {
             rows.extend(tally.take_all());
         }
         threads
             .into_iter()
-            .map(|it| it.join().unwrap())
-            .fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
+            .map(|thread| thread.join().unwrap())
+            .fold((0, 0), |sum, costs| (sum.0 + costs.0, sum.1 + costs.1))
     });
     rows.extend(tally.take_all());
     let sums =
-        rows.iter().fold((0, 0), |sum, it| (sum.0 + it.admitted_cost, sum.1 + it.denied_cost));
+        rows.iter().fold((0, 0), |sum, row| (sum.0 + row.admitted_cost, sum.1 + row.denied_cost));
     assert_eq!(sums, (admitted, denied));
     assert!(admitted > 0 && denied > 0, "{sums:?}");
     assert_eq!(tally.entries.load(Ordering::Relaxed), 0);

@@ -34,7 +34,7 @@ pub(crate) struct Framing {
     line_bytes: usize,
     /// The byte before the next one.
     last: u8,
-    head: Head,
+    head: HeadState,
     /// How many heads are over.
     pub(crate) head_count: u64,
 }
@@ -64,7 +64,7 @@ enum FramingState {
 
 /// What is known of a head.
 #[derive(Debug, Default, Clone, Copy)]
-struct Head {
+struct HeadState {
     line_count: usize,
     bytes: usize,
     length: Option<u64>,
@@ -91,7 +91,7 @@ impl Framing {
             line: ArrayVec::new(),
             line_bytes: 0,
             last: 0,
-            head: Head::default(),
+            head: HeadState::default(),
             head_count: 0,
         }
     }
@@ -289,7 +289,7 @@ impl Framing {
     }
 }
 
-impl Head {
+impl HeadState {
     fn take(&mut self, line: &[u8]) {
         if let Some(value) = value(line, b"content-length") {
             let is_first = self.length.is_none();
@@ -330,14 +330,14 @@ fn value<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 
 /// Digits, as many as there can be, and nothing else. Of a longer text the end may not be at hand.
 fn number(text: &[u8], radix: u32) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok().filter(|it| it.len() <= DIGITS_MAX)?;
-    let has_digits = text.bytes().all(|it| it.is_ascii_hexdigit());
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= DIGITS_MAX)?;
+    let has_digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     has_digits.then(|| u64::from_str_radix(text, radix).ok())?
 }
 
 /// The size that a chunk begins with, before what extends it.
 fn chunk_bytes(line: &[u8]) -> Option<u64> {
-    let size = line.split(|it| *it == b';').next()?;
+    let size = line.split(|byte| *byte == b';').next()?;
     number(size.trim_ascii_end(), 16)
 }
 

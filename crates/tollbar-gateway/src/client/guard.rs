@@ -31,7 +31,7 @@ impl HeadBounds {
         if request.method() == Method::CONNECT || request.method() == Method::TRACE {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, "CONNECT and TRACE are not served here");
         }
-        let target = uri.path_and_query().map_or("", |it| it.as_str());
+        let target = uri.path_and_query().map_or("", |target| target.as_str());
         if target.len() > self.uri_bytes_max {
             return refuse(StatusCode::URI_TOO_LONG, "the path and the query are too long");
         }

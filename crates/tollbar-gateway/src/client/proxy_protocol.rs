@@ -87,8 +87,8 @@ fn parse_line(line: &[u8]) -> Option<Option<SocketAddr>> {
     }
     let mut words = line.split(' ');
     let address = match words.next()? {
-        "TCP4" => |it: &str| Ipv4Addr::from_str(it).ok().map(IpAddr::from),
-        "TCP6" => |it: &str| Ipv6Addr::from_str(it).ok().map(IpAddr::from),
+        "TCP4" => |text: &str| Ipv4Addr::from_str(text).ok().map(IpAddr::from),
+        "TCP6" => |text: &str| Ipv6Addr::from_str(text).ok().map(IpAddr::from),
         _ => return None,
     };
     let source = address(words.next()?)?;
@@ -100,7 +100,7 @@ fn parse_line(line: &[u8]) -> Option<Option<SocketAddr>> {
 
 /// Digits, without a sign and without zeros in front.
 fn port(text: &str) -> Option<u16> {
-    let is_plain = text.bytes().all(|it| it.is_ascii_digit());
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
     (is_plain && (text == "0" || !text.starts_with('0'))).then(|| text.parse().ok())?
 }
 

@@ -24,14 +24,14 @@ use crate::upstream::waker::asleep;
 
 /// How far the body of a request is, for whoever waits for the answer.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(AtomicU8);
+pub(crate) struct BodyProgress(AtomicU8);
 
 const SILENT: u8 = 0;
 const MOVED: u8 = 1;
 const ENDED: u8 = 2;
 const BROKEN: u8 = 3;
 
-impl Progress {
+impl BodyProgress {
     /// Whether something has moved since it was last asked. `Err` where the client is the one who is
     /// waited for.
     pub(crate) fn has_moved(&self) -> Result<bool, Failure> {
@@ -53,7 +53,7 @@ impl Progress {
 pub(crate) struct RequestBody {
     body: Incoming,
     /// `None` where there is nothing to wait for.
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<BodyProgress>>,
 }
 
 impl RequestBody {
@@ -62,7 +62,7 @@ impl RequestBody {
         Self { body, progress }
     }
 
-    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
+    pub(crate) fn progress(&self) -> Option<Arc<BodyProgress>> {
         self.progress.clone()
     }
 }
@@ -147,7 +147,7 @@ impl UpstreamBody {
     }
 }
 
-type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+type FramePoll = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 impl Http1Body {
     pub(crate) fn new(
@@ -170,7 +170,7 @@ impl Http1Body {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
+    fn poll(&mut self, cx: &mut Context<'_>) -> FramePoll {
         let mut frame = Pin::new(&mut self.body).poll_frame(&mut asleep(cx));
         // Asked for first, so that the connection knows that it is wanted when it is driven.
         if let (Poll::Pending, Some(connection)) = (&frame, &mut self.connection) {
@@ -195,7 +195,7 @@ impl Http1Body {
             Some(Ok(_)) if !self.body.is_end_stream() => {}
             _ => self.give_back(cx),
         }
-        Poll::Ready(frame.map(|it| it.map_err(BodyError::Broken)))
+        Poll::Ready(frame.map(|result| result.map_err(BodyError::Broken)))
     }
 
     fn give_back(&mut self, cx: &mut Context<'_>) {
@@ -206,10 +206,10 @@ impl Http1Body {
 }
 
 impl Http2Body {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
+    fn poll(&mut self, cx: &mut Context<'_>) -> FramePoll {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             self.is_timed = false;
-            return Poll::Ready(frame.map(|it| it.map_err(BodyError::Broken)));
+            return Poll::Ready(frame.map(|result| result.map_err(BodyError::Broken)));
         }
         let until = Instant::now() + self.idle_time_max;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
@@ -224,7 +224,7 @@ impl Body for UpstreamBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> FramePoll {
         match self.get_mut() {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),

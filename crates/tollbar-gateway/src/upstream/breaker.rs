@@ -36,11 +36,11 @@ pub(crate) struct Breaker {
     options: BreakerOptions,
     /// False as long as nothing has failed, so that nobody takes the lock.
     is_troubled: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<BreakerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BreakerState {
     /// In a row.
     failures: u32,
     /// Nothing is sent before this, once it is open.
@@ -88,7 +88,7 @@ impl Breaker {
         Ok(pass)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BreakerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,7 +116,7 @@ impl BreakerPermit {
         if state.open_until.is_some() {
             info!("the upstream answers again");
         }
-        *state = State::default();
+        *state = BreakerState::default();
         self.breaker.is_troubled.store(false, Ordering::Relaxed);
     }
 

@@ -16,7 +16,7 @@ use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep};
 
-use crate::upstream::body::{Progress, RequestBody};
+use crate::upstream::body::{BodyProgress, RequestBody};
 use crate::upstream::failure::Failure;
 use crate::upstream::stream::UpstreamStream;
 use crate::upstream::waker::{WakerRelay, asleep};
@@ -91,7 +91,7 @@ impl Http1Connection {
     pub(crate) async fn send(
         &mut self,
         request: impl FnOnce() -> Request<RequestBody>,
-        progress: Option<Arc<Progress>>,
+        progress: Option<Arc<BodyProgress>>,
         first_byte_time_max: Duration,
     ) -> Result<Response<Incoming>, SendError> {
         let mut answer = pin!(self.sender.try_send_request(request()));
@@ -111,7 +111,7 @@ impl Http1Connection {
                 }));
             }
             while self.is_late(cx) {
-                match progress.as_ref().map_or(Ok(false), |it| it.has_moved()) {
+                match progress.as_ref().map_or(Ok(false), |progress| progress.has_moved()) {
                     // The answer may come behind a long body: only silence counts.
                     Ok(true) => self.expect_within(first_byte_time_max),
                     Ok(false) => return Poll::Ready(Err(SendError::Failed(Failure::NoAnswer))),

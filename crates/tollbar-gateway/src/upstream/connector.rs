@@ -63,6 +63,10 @@ impl Connector {
     ) -> io::Result<NegotiatedStream> {
         let stream = TcpStream::connect((self.url.host(), self.url.port)).await?;
         // Requests are one write each; waiting for more would only delay them.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "without it the connection is slower, not wrong"
+        )]
         let _ = stream.set_nodelay(true);
         let is_told = protocol == UpstreamProtocol::Http2 && !needs_http1;
         let Some(tls) = &self.tls else {

@@ -7,7 +7,7 @@ use http::StatusCode;
 use thiserror::Error;
 
 use crate::problem::Problem;
-use crate::upstream::body::Progress;
+use crate::upstream::body::BodyProgress;
 
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
@@ -43,8 +43,8 @@ impl Failure {
     }
 
     /// The connection broke. If the client has broken off its body, that is why.
-    pub(crate) fn broken(error: hyper::Error, progress: Option<&Progress>) -> Self {
-        if progress.is_some_and(Progress::is_broken) {
+    pub(crate) fn broken(error: hyper::Error, progress: Option<&BodyProgress>) -> Self {
+        if progress.is_some_and(BodyProgress::is_broken) {
             return Self::ClientSilent;
         }
         Self::Broken(error)

@@ -83,6 +83,12 @@ impl Default for UpstreamOptions {
 }
 
 impl UpstreamUrl {
+    /// True where the upstream is spoken to over TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
     /// Without the brackets of IPv6.
     pub(crate) fn host(&self) -> &str {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
@@ -113,7 +119,7 @@ fn parse(text: &str) -> Option<UpstreamUrl> {
         "https" => true,
         _ => return None,
     };
-    let is_bare = uri.path_and_query().is_none_or(|it| it.as_str() == "/");
+    let is_bare = uri.path_and_query().is_none_or(|target| target.as_str() == "/");
     let authority = uri.authority()?.clone();
     if !is_bare || authority.as_str().contains('@') || authority.host().is_empty() {
         return None;
@@ -122,7 +128,7 @@ fn parse(text: &str) -> Option<UpstreamUrl> {
     let port = match authority.as_str().get(authority.host().len()..)? {
         "" if is_secure => 443,
         "" => 80,
-        port => port.strip_prefix(':')?.parse().ok().filter(|it| *it != 0)?,
+        port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?,
     };
     Some(UpstreamUrl { is_secure, authority, port })
 }

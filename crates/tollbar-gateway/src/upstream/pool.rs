@@ -7,10 +7,13 @@ use std::task::Context;
 use std::time::Duration;
 
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use tracing::debug;
 
+use crate::executor::GatewayExecutor;
 use crate::upstream::body::RequestBody;
 use crate::upstream::connection::Http1Connection;
 use crate::upstream::connector::{Connector, NegotiatedStream};
@@ -27,6 +30,7 @@ const HEADER_BYTES_MAX: u32 = 64 * 1024;
 pub(crate) struct Pool {
     connector: Connector,
     options: UpstreamOptions,
+    executor: GatewayExecutor,
     places: Arc<Semaphore>,
     idle: Mutex<IdleConnections>,
     shared: Mutex<Option<SendRequest<RequestBody>>>,
@@ -51,9 +55,14 @@ pub(crate) enum PooledConnection {
 }
 
 impl Pool {
-    pub(crate) fn new(connector: Connector, options: UpstreamOptions) -> Arc<Self> {
+    pub(crate) fn new(
+        connector: Connector,
+        options: UpstreamOptions,
+        executor: GatewayExecutor,
+    ) -> Arc<Self> {
         Arc::new(Self {
             connector,
+            executor,
             places: Arc::new(Semaphore::new(options.exchanges_max)),
             idle: Mutex::default(),
             shared: Mutex::default(),
@@ -126,14 +135,16 @@ impl Pool {
             if is_http2 {
                 self.share(wire).await.map(PooledConnection::Http2)
             } else {
-                Http1Connection::open(wire).await.map(|it| PooledConnection::Http1(Box::new(it)))
+                Http1Connection::open(wire)
+                    .await
+                    .map(|connection| PooledConnection::Http1(Box::new(connection)))
             }
         };
         timeout(self.options.connect_time_max, opened).await.unwrap_or(Err(Failure::ConnectTimeout))
     }
 
     async fn share(&self, wire: UpstreamStream) -> Result<SendRequest<RequestBody>, Failure> {
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        let (sender, connection) = http2::Builder::new(self.executor.clone())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_EVERY)
@@ -141,10 +152,12 @@ impl Pool {
             .handshake(TokioIo::new(wire))
             .await
             .map_err(Failure::Handshake)?;
-        // Ends when the upstream closes it, and when nobody has a sender any more. How it ends, each
-        // who has asked is told.
-        tokio::spawn(async move {
-            let _ = connection.await;
+        // Ends when the upstream closes it, and when nobody has a sender any more. Every request that waits on it
+        // gets the error too. A panic closes the sender, so a new connection is made.
+        self.executor.execute(async move {
+            if let Err(error) = connection.await {
+                debug!(%error, "a connection to the upstream has broken");
+            }
         });
         *self.lock_shared() = Some(sender.clone());
         Ok(sender)
@@ -189,17 +202,36 @@ impl Pool {
         }
         idle.connections.push(connection);
         if !std::mem::replace(&mut idle.has_sweeper, true) {
-            tokio::spawn(sweep(Arc::downgrade(self), self.options.kept_time_max));
+            let sweeper = Sweeper(Arc::downgrade(self));
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a panic makes room for the next sweeper"
+            )]
+            tokio::spawn(sweep(sweeper, self.options.kept_time_max));
+        }
+    }
+}
+
+/// The right to sweep a pool, which one task has.
+struct Sweeper(std::sync::Weak<Pool>);
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        // One that ends otherwise has said so itself, with the lock held.
+        if std::thread::panicking()
+            && let Some(pool) = self.0.upgrade()
+        {
+            pool.lock().has_sweeper = false;
         }
     }
 }
 
 /// Closes what was kept for too long, as long as anything is kept: nobody else looks at a connection
 /// that is not needed.
-async fn sweep(pool: std::sync::Weak<Pool>, kept_time_max: Duration) {
+async fn sweep(sweeper: Sweeper, kept_time_max: Duration) {
     loop {
         tokio::time::sleep(kept_time_max).await;
-        let Some(pool) = pool.upgrade() else {
+        let Some(pool) = sweeper.0.upgrade() else {
             return;
         };
         let mut idle = pool.lock();

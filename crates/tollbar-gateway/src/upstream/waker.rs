@@ -63,9 +63,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Count(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Count {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -73,10 +73,10 @@ mod tests {
 
     #[test]
     fn who_waits_now_is_woken_and_nobody_else() {
-        let counts: [Arc<Count>; 2] = Default::default();
+        let counts: [Arc<WakeCount>; 2] = Default::default();
         let wakers = counts.clone().map(Waker::from);
         let [first, second] = wakers.each_ref().map(Context::from_waker);
-        let woken = || counts.each_ref().map(|it| it.0.load(Ordering::Relaxed));
+        let woken = || counts.each_ref().map(|count| count.0.load(Ordering::Relaxed));
         let relay = WakerRelay::new();
         // What the first has left behind wakes the second.
         let left = relay.to(&first).waker().clone();

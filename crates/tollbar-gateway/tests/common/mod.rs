@@ -1,5 +1,6 @@
 //! Gateways, upstreams and clients over real sockets, for every file of tests beside this directory.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
 use std::convert::Infallible;
@@ -18,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tollbar_gateway::{Gateway, GatewayBuilder, Visitor};
+use tollbar_gateway::{ConnectionInfo, Gateway, GatewayBuilder};
 use tollbar_rules::{Engine, RuleFile};
 
 /// No test waits longer than this for anything.
@@ -55,7 +56,9 @@ pub(crate) async fn listen(gateway: Gateway) -> SocketAddr {
         while let Ok((stream, peer)) = listener.accept().await {
             let gateway = gateway.clone();
             stream.set_nodelay(true).unwrap();
-            tokio::spawn(async move { gateway.serve(stream, Visitor::at(peer.ip())).await });
+            tokio::spawn(async move {
+                gateway.serve(stream, ConnectionInfo::from_peer(peer.ip())).await;
+            });
         }
     });
     address
@@ -234,7 +237,7 @@ fn message_bytes(bytes: &[u8]) -> Option<usize> {
         return rest.find("0\r\n\r\n").map(|at| head_bytes + at + 5);
     }
     let length = head.split("\r\n").find_map(|line| line.strip_prefix("content-length: "));
-    let length = length.map_or(0, |it| it.parse::<usize>().unwrap());
+    let length = length.map_or(0, |text| text.parse::<usize>().unwrap());
     (rest.len() >= length).then_some(head_bytes + length)
 }
 

@@ -17,7 +17,7 @@ enum Fate {
 use Fate::{Passes, Refused};
 
 fn status(response: &str) -> u16 {
-    response.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0)
+    response.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
 }
 
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -121,7 +121,7 @@ async fn nothing_is_smuggled() {
                 assert!(seen.ends_with(end), "{name}: {seen:?}");
                 let seen = seen.to_lowercase();
                 let framings = ["content-length", "transfer-encoding"];
-                let framings = framings.map(|it| seen.matches(it).count());
+                let framings = framings.map(|name| seen.matches(name).count());
                 assert!(framings.iter().sum::<usize>() <= 1, "{name}: {seen:?}");
             }
         }

@@ -1,5 +1,7 @@
 //! The proxy between a client and an upstream, over sockets.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;

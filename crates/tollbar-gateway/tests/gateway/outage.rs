@@ -1,5 +1,7 @@
 //! Upstreams that are down, slow, or die in the middle.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -28,7 +30,7 @@ fn quick() -> UpstreamOptions {
 fn streamed() -> (mpsc::Sender<Bytes>, AnyBody) {
     let (sender, mut receiver) = mpsc::channel(1);
     let frames = futures_util::stream::poll_fn(move |cx| receiver.poll_recv(cx));
-    let frames = futures_util::StreamExt::map(frames, |it| Ok(Frame::data(it)));
+    let frames = futures_util::StreamExt::map(frames, |bytes| Ok(Frame::data(bytes)));
     (sender, BodyExt::boxed(StreamBody::new(frames)))
 }
 
@@ -308,13 +310,13 @@ async fn a_connection_that_ends_while_it_is_kept_hands_its_request_on() {
 
 /// What an upstream does to a connection once it has read a request.
 #[derive(Debug, Clone, Copy)]
-enum Hangs {
+enum HangUp {
     Closes,
     Resets,
     Says(&'static [u8]),
 }
 
-async fn hangs_up(how: Hangs) -> std::net::SocketAddr {
+async fn hangs_up(how: HangUp) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -322,9 +324,9 @@ async fn hangs_up(how: Hangs) -> std::net::SocketAddr {
             let mut request = [0; 1_024];
             let _ = stream.read(&mut request).await;
             match how {
-                Hangs::Closes => {}
-                Hangs::Resets => stream.set_zero_linger().unwrap(),
-                Hangs::Says(answer) => stream.write_all(answer).await.unwrap(),
+                HangUp::Closes => {}
+                HangUp::Resets => stream.set_zero_linger().unwrap(),
+                HangUp::Says(answer) => stream.write_all(answer).await.unwrap(),
             }
         }
     });
@@ -335,11 +337,11 @@ async fn hangs_up(how: Hangs) -> std::net::SocketAddr {
 #[tokio::test]
 async fn an_upstream_that_hangs_up_without_an_answer_is_down() {
     for (how, expected) in [
-        (Hangs::Closes, [502, 502, 502, 503]),
-        (Hangs::Resets, [502, 502, 502, 503]),
+        (HangUp::Closes, [502, 502, 502, 503]),
+        (HangUp::Resets, [502, 502, 502, 503]),
         // Somebody is there, whatever it says.
-        (Hangs::Says(b"SSH-2.0-OpenSSH_9.2\r\n"), [502, 502, 502, 502]),
-        (Hangs::Says(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"), [500, 500, 500, 500]),
+        (HangUp::Says(b"SSH-2.0-OpenSSH_9.2\r\n"), [502, 502, 502, 502]),
+        (HangUp::Says(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"), [500, 500, 500, 500]),
     ] {
         let upstream = hangs_up(how).await;
         let mut options = quick();

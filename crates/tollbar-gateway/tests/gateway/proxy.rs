@@ -1,5 +1,7 @@
 //! What passes through a gateway, over each version of HTTP on each side.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,6 +92,25 @@ async fn trailers_pass_as_grpc_needs_them() {
     let collected = client.send(request).await.into_body().collect().await.unwrap();
     assert_eq!(collected.trailers().unwrap()["grpc-status"], "0");
     assert_eq!(collected.to_bytes(), "answer");
+}
+
+#[tokio::test]
+async fn streams_of_both_sides_run_by_the_function_that_was_given() {
+    let upstream = upstream(tell).await;
+    let spawned = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&spawned);
+    let gateway = builder(upstream).upstream(speaking(UpstreamProtocol::Http2));
+    let gateway = open(gateway.spawn_with(move |task| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        tokio::spawn(task);
+    }));
+    let mut client = Client::connect(listen(gateway).await, Version::HTTP_2).await;
+    assert_eq!(client.send(get("/")).await.status(), 200);
+    // The client's stream, and at least the connection to the upstream.
+    let first = spawned.load(Ordering::SeqCst);
+    assert!(first >= 2, "{first}");
+    assert_eq!(client.send(get("/")).await.status(), 200);
+    assert!(spawned.load(Ordering::SeqCst) > first, "each stream of a client");
 }
 
 #[tokio::test]

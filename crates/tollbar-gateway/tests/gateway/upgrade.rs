@@ -1,5 +1,7 @@
 //! WebSocket through a gateway, and what is held meanwhile.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::net::SocketAddr;
 
 use crate::common::{PATIENCE, builder, engine, listen, raw};

@@ -8,7 +8,7 @@ use super::*;
 const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.168.1.1", "2001:db8:f::/48"];
 
 fn behind_proxies() -> ClientIp {
-    ClientIp::behind_proxies(PROXIES.map(|it| it.parse().unwrap()))
+    ClientIp::behind_proxies(PROXIES.map(|proxy| proxy.parse().unwrap()))
 }
 
 fn trusted_hops(count: u32) -> ClientIp {
@@ -33,7 +33,7 @@ type Row<'r> = (&'r str, &'r [&'r [u8]], &'r str);
 fn holds(client_ip: &ClientIp, name: &'static str, table: &[Row<'_>]) {
     for (peer, lines, client) in table {
         let found = client_ip.of(ip(peer), &headers(name, lines));
-        let shown: Vec<_> = lines.iter().map(|it| String::from_utf8_lossy(it)).collect();
+        let shown: Vec<_> = lines.iter().map(|line| String::from_utf8_lossy(line)).collect();
         assert_eq!(found, ip(client), "{name} {shown:?} from {peer}");
     }
 }

@@ -16,7 +16,7 @@ fn written(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> HeaderMap {
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    headers.get(name).map(|it| it.to_str().unwrap())
+    headers.get(name).map(|value| value.to_str().unwrap())
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn the_binding_policy_is_first_and_each_has_a_name_of_its_own() {
     assert_eq!(text(&headers, "ratelimit-policy"), Some(expected));
     let names = |header: &str| -> Vec<String> {
         let list: List = Parser::new(headers[header].as_bytes()).parse().unwrap();
-        list.iter().map(|it| name_of(it).0).collect()
+        list.iter().map(|item| name_of(item).0).collect()
     };
     assert_eq!(names("ratelimit"), ["narrow", "wide", "wide#2"]);
     assert_eq!(text(&headers, "x-ratelimit-limit"), Some("5"));
@@ -124,7 +124,7 @@ fn an_answer_without_the_store_says_so_and_makes_no_figures_up() {
 
 #[test]
 fn numbers_fit_a_structured_field() {
-    let mut text = Text::new();
+    let mut text = HeaderText::new();
     text.write(b"\"a\"");
     write_parameter(*b";q=", u64::MAX, &mut text);
     assert_eq!(&*text.0, b"\"a\";q=999999999999999");
@@ -135,7 +135,7 @@ fn numbers_fit_a_structured_field() {
 fn numbers_are_told_as_they_are_whatever_was_told_before() {
     // More than are kept, in the same places, and each twice.
     let numbers = (0..300).chain([u64::MAX, 1_700_000_000, 1_700_000_064]);
-    for number in numbers.flat_map(|it| [it, it, it.wrapping_add(64), it]) {
+    for number in numbers.flat_map(|number| [number, number, number.wrapping_add(64), number]) {
         assert_eq!(number_text::cached(number), number.to_string().as_str());
         assert_eq!(number_text::fresh(number), number.to_string().as_str());
     }
@@ -152,7 +152,7 @@ fn the_longest_headers_fit_their_buffer() {
     for header in ["ratelimit-policy", "ratelimit"] {
         let list: List = Parser::new(headers[header].as_bytes()).parse().unwrap();
         assert_eq!(list.len(), LISTED_MAX, "{header}");
-        assert!(list.iter().all(|it| name_of(it).0.len() == 128 && name_of(it).1.len() == 2));
+        assert!(list.iter().all(|item| name_of(item).0.len() == 128 && name_of(item).1.len() == 2));
     }
     // And they would still with the widest numbers there are.
     let widest = "\"\";q=999999999999999;w=999999999999999, #32".len() + 128;
@@ -218,7 +218,8 @@ proptest! {
                 let ((name, policy), (state_name, state)) = (name_of(policy), name_of(state));
                 prop_assert_eq!(&name, &state_name);
                 prop_assert!(names.insert(name.clone()), "{} twice", name);
-                let its = verdict.decisions().find(|it| super::name_of(it) == name).unwrap();
+                let mut decisions = verdict.decisions();
+                let its = decisions.find(|decision| super::name_of(decision) == name).unwrap();
                 prop_assert!(at > 0 || its.decision() == binding.decision());
                 prop_assert_eq!(&policy[0], &("q".to_owned(), its.decision().limit()));
                 let window = its.limit().policy().window();

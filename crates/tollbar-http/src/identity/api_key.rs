@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use arrayvec::ArrayString;
 use http::{HeaderMap, HeaderName};
 
@@ -16,7 +17,7 @@ use super::{VALUE_BYTES_MAX, bearer, only};
 /// A hash in digits: 128 bits, so that no two keys ever share one.
 type Hash = ArrayString<32>;
 
-type Check = dyn Fn(&str) -> bool + Send + Sync;
+type VerifyHash = dyn Fn(&str) -> bool + Send + Sync;
 
 /// Which API keys there are, and where requests have them.
 ///
@@ -33,15 +34,22 @@ pub struct ApiKeys {
 /// How a key is verified.
 #[derive(Clone)]
 enum KeyVerification {
-    Known { raw: Vec<(Box<str>, Box<str>)>, names: HashMap<Hash, Box<str>> },
-    Callback(Arc<Check>),
+    /// Shared by clones, so that one change is in force in all of them.
+    Known(Arc<ArcSwap<KnownKeys>>),
+    Callback(Arc<VerifyHash>),
     Upstream,
+}
+
+/// Keys with their names, and the names by the keys' hashes.
+struct KnownKeys {
+    raw: Vec<(Box<str>, Box<str>)>,
+    names: HashMap<Hash, Arc<str>>,
 }
 
 /// What a key is called in rules.
 #[derive(Debug)]
-pub(super) enum Subject<'i> {
-    Name(&'i str),
+pub(super) enum Subject {
+    Name(Arc<str>),
     Hash(Hash),
 }
 
@@ -56,11 +64,20 @@ impl ApiKeys {
     /// ```
     #[must_use]
     pub fn known<N: AsRef<str>, K: AsRef<str>>(keys: impl IntoIterator<Item = (N, K)>) -> Self {
-        let raw = keys.into_iter().map(|(name, key)| (name.as_ref().into(), key.as_ref().into()));
-        let mut api_keys =
-            Self::new(KeyVerification::Known { raw: raw.collect(), names: HashMap::new() });
-        api_keys.name_keys();
+        let none = KnownKeys { raw: Vec::new(), names: HashMap::new() };
+        let api_keys = Self::new(KeyVerification::Known(Arc::new(ArcSwap::from_pointee(none))));
+        api_keys.replace(keys);
         api_keys
+    }
+
+    /// Puts these [known](Self::known) keys in force in place of the ones before, here and in every clone. Keys
+    /// that somebody else verifies stay as they are.
+    pub fn replace<N: AsRef<str>, K: AsRef<str>>(&self, keys: impl IntoIterator<Item = (N, K)>) {
+        if let KeyVerification::Known(known) = &self.verification {
+            let raw =
+                keys.into_iter().map(|(name, key)| (name.as_ref().into(), key.as_ref().into()));
+            known.store(Arc::new(self.name_keys(raw.collect())));
+        }
     }
 
     /// Those keys whose hash `is_key` knows. Others are as good as none: their senders are counted by
@@ -100,7 +117,10 @@ impl ApiKeys {
     #[must_use]
     pub fn secret(mut self, secret: [u8; 32]) -> Self {
         self.secret = secret;
-        self.name_keys();
+        if let KeyVerification::Known(known) = &self.verification {
+            let named = self.name_keys(known.load().raw.clone());
+            self.verification = KeyVerification::Known(Arc::new(ArcSwap::from_pointee(named)));
+        }
         self
     }
 
@@ -121,17 +141,14 @@ impl ApiKeys {
         digits
     }
 
-    fn name_keys(&mut self) {
-        if let KeyVerification::Known { raw, .. } = &self.verification {
-            let raw = raw.clone();
-            let names =
-                raw.iter().map(|(name, key)| (self.hash_digits(key), name.clone())).collect();
-            self.verification = KeyVerification::Known { raw, names };
-        }
+    fn name_keys(&self, raw: Vec<(Box<str>, Box<str>)>) -> KnownKeys {
+        let names = raw.iter().map(|(name, key)| (self.hash_digits(key), Arc::from(&**name)));
+        let names = names.collect();
+        KnownKeys { raw, names }
     }
 
     /// What the key of a request is called, if it has one that is one.
-    pub(super) fn subject(&self, headers: &HeaderMap) -> Option<Subject<'_>> {
+    pub(super) fn subject(&self, headers: &HeaderMap) -> Option<Subject> {
         let in_header = self.header.as_ref().and_then(|name| only(headers, name));
         let key = in_header.or_else(|| self.is_bearer.then(|| bearer(headers))?)?;
         if !(1..=VALUE_BYTES_MAX).contains(&key.len()) {
@@ -139,8 +156,8 @@ impl ApiKeys {
         }
         let hash = self.hash_digits(key);
         match &self.verification {
-            KeyVerification::Known { names, .. } => {
-                names.get(&hash).map(|name| Subject::Name(name))
+            KeyVerification::Known(known) => {
+                known.load().names.get(&hash).cloned().map(Subject::Name)
             }
             KeyVerification::Callback(is_key) => is_key(&hash).then_some(Subject::Hash(hash)),
             KeyVerification::Upstream => Some(Subject::Hash(hash)),
@@ -148,7 +165,7 @@ impl ApiKeys {
     }
 }
 
-impl Subject<'_> {
+impl Subject {
     pub(super) fn as_str(&self) -> &str {
         match self {
             Self::Name(name) => name,

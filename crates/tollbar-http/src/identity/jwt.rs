@@ -151,7 +151,7 @@ impl Jwt {
 
 /// A date in a token: seconds since 1970, perhaps with a fraction, which is cut off.
 fn seconds(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_f64().filter(|it| *it >= 0.0).map(whole))
+    value.as_u64().or_else(|| value.as_f64().filter(|seconds| *seconds >= 0.0).map(whole))
 }
 
 #[expect(clippy::cast_sign_loss, reason = "only called with what is not negative; `as` saturates")]

@@ -120,7 +120,7 @@ fn api_keys_are_hashed_and_those_that_are_none_tell_nothing() {
     }
 
     let good = hash.clone();
-    let checked = Identity::new().api_keys(ApiKeys::verify_hash_with(move |it| it == good));
+    let checked = Identity::new().api_keys(ApiKeys::verify_hash_with(move |hash| hash == good));
     let key = |key: &[u8]| read(&checked, "1.2.3.4", &[("x-api-key", key)], "api_key");
     assert_eq!((key(b"s3cret"), key(b"invented")), (Some(hash), None));
 }
@@ -194,7 +194,8 @@ fn the_first_64_attributes_count_and_rules_accept_them() {
     let is_there = |name: &String| attributes.get(name).is_some();
     assert!(names[..64].iter().all(is_there));
     assert!(!is_there(&names[64]));
-    let pairs: Vec<(&str, &str)> = attributes.0.iter().map(|(name, it)| (&**name, &**it)).collect();
+    let pairs: Vec<(&str, &str)> =
+        attributes.0.iter().map(|(name, value)| (&**name, &**value)).collect();
     let request = tollbar_rules::Request::new("GET", "/").unwrap();
     assert!(request.with_attributes(&pairs).is_ok());
 }
@@ -323,7 +324,7 @@ mod jwt {
             let claims = json!({ "sub": "x".repeat(value_bytes), "exp": NOW_S + 10 });
             let signed = token(b"right", JwtAlgorithm::HS256, &claims);
             let user = user(hs256(), &signed);
-            assert_eq!(user.map(|it| it.len()), is_read.then_some(value_bytes));
+            assert_eq!(user.map(|user| user.len()), is_read.then_some(value_bytes));
         }
     }
 

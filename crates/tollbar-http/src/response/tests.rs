@@ -91,9 +91,9 @@ fn grpc_clients_get_a_status() {
 fn a_path_that_is_too_long_is_414() {
     let path = format!("/{}", "a".repeat(10_000));
     let error = Request::new("GET", &path).unwrap_err();
-    assert_eq!(refusal(&error, Format::Json).status(), 414);
+    assert_eq!(refusal(&error.into(), Format::Json).status(), 414);
     let deep = "/a".repeat(300);
-    let response = refusal(&Request::new("GET", &deep).unwrap_err(), Format::Problem);
+    let response = refusal(&Request::new("GET", &deep).unwrap_err().into(), Format::Problem);
     assert_eq!(response.status(), 400);
     assert_eq!(body(&response)["type"], "about:blank");
 }

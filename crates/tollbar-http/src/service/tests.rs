@@ -1,5 +1,7 @@
 //! The layer in front of services that are made up, in time that stands still.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 mod holding;
 mod waiting;
 
@@ -14,16 +16,16 @@ use super::*;
 use crate::testing::{engine, engine_without_store};
 use crate::{HeaderStyle, Peer, TollbarLayer};
 
-type Bodied = Response<Full<Bytes>>;
+type FullResponse = Response<Full<Bytes>>;
 
 /// Answers with the status and the body that the path asks for: `/200/hello`.
 #[derive(Debug, Clone, Default)]
-struct Answers;
+struct PathService;
 
-impl Service<Request<()>> for Answers {
-    type Response = Bodied;
+impl Service<Request<()>> for PathService {
+    type Response = FullResponse;
     type Error = Infallible;
-    type Future = Ready<Result<Bodied, Infallible>>;
+    type Future = Ready<Result<FullResponse, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -31,7 +33,7 @@ impl Service<Request<()>> for Answers {
 
     fn call(&mut self, request: Request<()>) -> Self::Future {
         let mut parts = request.uri().path().split('/').skip(1);
-        let status = parts.next().and_then(|it| it.parse::<u16>().ok()).unwrap_or(200);
+        let status = parts.next().and_then(|part| part.parse::<u16>().ok()).unwrap_or(200);
         let body = parts.next().unwrap_or_default().to_owned();
         let mut response = Response::new(Full::from(body));
         *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
@@ -54,7 +56,10 @@ fn layer(yaml: &str) -> TollbarLayer {
     TollbarLayer::new(engine(yaml).0)
 }
 
-async fn get(service: &TollbarService<Answers>, path: &str) -> Response<TollbarBody<Full<Bytes>>> {
+async fn get(
+    service: &TollbarService<PathService>,
+    path: &str,
+) -> Response<TollbarBody<Full<Bytes>>> {
     service.clone().oneshot(request(path)).await.unwrap()
 }
 
@@ -63,7 +68,7 @@ const FIVE: &str = "rules: [{ name: a, limit: 5/100s, algorithm: fixed_window }]
 #[tokio::test]
 async fn one_policy_limits_each_client_without_a_rules_file() {
     let policy = tollbar::Policy::fixed_window("1/day").unwrap();
-    let service = TollbarLayer::per_client(&policy).unwrap().layer(Answers);
+    let service = TollbarLayer::per_client(&policy).unwrap().layer(PathService);
     let response = get(&service, "/200").await;
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["x-ratelimit-remaining"], "0");
@@ -75,7 +80,7 @@ async fn one_policy_limits_each_client_without_a_rules_file() {
 
 #[tokio::test]
 async fn every_response_says_what_is_left_errors_too() {
-    let service = layer(FIVE).layer(Answers);
+    let service = layer(FIVE).layer(PathService);
     for (path, status, left) in [("/200/x", 200, "4"), ("/404", 404, "3"), ("/500", 500, "2")] {
         let response = get(&service, path).await;
         assert_eq!(response.status(), status);
@@ -89,7 +94,7 @@ async fn every_response_says_what_is_left_errors_too() {
 #[tokio::test]
 async fn who_is_denied_does_not_reach_the_service() {
     let (mut service, mut handle) =
-        tower_test::mock::spawn_with(|mock: tower_test::mock::Mock<_, Bodied>| {
+        tower_test::mock::spawn_with(|mock: tower_test::mock::Mock<_, FullResponse>| {
             layer("rules: [{ name: a, limit: 1/100s, algorithm: fixed_window }]").layer(mock)
         });
     handle.allow(2);
@@ -116,7 +121,7 @@ async fn who_is_denied_does_not_reach_the_service() {
 /// The future holds a request, whose headers may be secret, so `{:?}` prints only its name.
 #[tokio::test]
 async fn a_response_to_come_prints_its_name_only() {
-    let mut service = layer("rules: [{ name: a, limit: 1/h }]").layer(Answers);
+    let mut service = layer("rules: [{ name: a, limit: 1/h }]").layer(PathService);
     assert_eq!(format!("{:?}", service.call(request("/"))), "ResponseFuture(..)");
 }
 
@@ -124,7 +129,7 @@ async fn a_response_to_come_prints_its_name_only() {
 #[tokio::test]
 async fn a_service_of_a_connection_knows_who_asks() {
     let says_who = |_: &Denial<'_>, parts: &Parts| {
-        let peer = parts.extensions.get::<Peer>().map(|it| it.0.to_string());
+        let peer = parts.extensions.get::<Peer>().map(|peer| peer.0.to_string());
         Response::new(peer.unwrap_or_default().into())
     };
     let rules = "rules: [{ name: a, limit: 1/100s, algorithm: fixed_window }]";
@@ -132,7 +137,7 @@ async fn a_service_of_a_connection_knows_who_asks() {
     let looking = plain().cost(|parts| u64::from(parts.extensions.get::<Peer>().is_some()));
     for layer in [plain().build(), looking.build()] {
         for peer in ["203.0.113.7", "203.0.113.8"] {
-            let service = layer.layer(Answers).with_peer(peer.parse().unwrap());
+            let service = layer.layer(PathService).with_peer(peer.parse().unwrap());
             let ask = || service.clone().oneshot(Request::new(()));
             let first = ask().await.unwrap();
             assert_eq!(first.headers()["x-ratelimit-remaining"], "0", "{peer}");
@@ -145,7 +150,7 @@ async fn a_service_of_a_connection_knows_who_asks() {
 #[tokio::test]
 async fn readiness_is_that_of_the_service() {
     let (mut service, mut handle) =
-        tower_test::mock::spawn_with(|mock: tower_test::mock::Mock<Request<()>, Bodied>| {
+        tower_test::mock::spawn_with(|mock: tower_test::mock::Mock<Request<()>, FullResponse>| {
             layer(FIVE).layer(mock)
         });
     handle.allow(0);
@@ -163,7 +168,7 @@ async fn readiness_is_that_of_the_service() {
 #[tokio::test]
 async fn clones_of_a_layer_and_of_its_services_count_together() {
     let layer = layer(FIVE);
-    let services = [layer.layer(Answers), layer.clone().layer(Answers)];
+    let services = [layer.layer(PathService), layer.clone().layer(PathService)];
     let mut allowed = 0;
     for at in 0..20 {
         let status = get(&services[at % 2].clone(), "/").await.status();
@@ -177,7 +182,7 @@ async fn what_is_skipped_is_neither_counted_nor_told() {
     let layer = TollbarLayer::builder(engine(FIVE).0)
         .skip(|request| request.uri.path() == "/200/health")
         .build();
-    let service = layer.layer(Answers);
+    let service = layer.layer(PathService);
     for _ in 0..10 {
         let response = get(&service, "/200/health").await;
         assert!(response.status() == 200 && response.headers().is_empty());
@@ -188,9 +193,9 @@ async fn what_is_skipped_is_neither_counted_nor_told() {
 #[tokio::test]
 async fn a_request_costs_what_the_function_says() {
     let layer = TollbarLayer::builder(engine(FIVE).0)
-        .cost(|request| request.uri.query().map_or(1, |it| it.len() as u64))
+        .cost(|request| request.uri.query().map_or(1, |query| query.len() as u64))
         .build();
-    let service = layer.layer(Answers);
+    let service = layer.layer(PathService);
     assert_eq!(get(&service, "/?abc").await.headers()["x-ratelimit-remaining"], "2");
     assert_eq!(get(&service, "/?").await.headers()["x-ratelimit-remaining"], "2");
     assert_eq!(get(&service, "/?abc").await.status(), 429);
@@ -213,7 +218,7 @@ async fn responses_of_ones_own_get_the_headers_too() {
             response
         })
         .build();
-    let service = layer.layer(Answers);
+    let service = layer.layer(PathService);
     get(&service, "/").await;
     let denied = get(&service, "/now").await;
     assert_eq!(denied.status(), 503);
@@ -227,7 +232,7 @@ async fn responses_of_ones_own_get_the_headers_too() {
 #[tokio::test]
 async fn grpc_and_problems_are_answered_in_kind() {
     let service =
-        layer("rules: [{ name: a, limit: 1/100s, algorithm: fixed_window }]").layer(Answers);
+        layer("rules: [{ name: a, limit: 1/100s, algorithm: fixed_window }]").layer(PathService);
     get(&service, "/").await;
     let mut grpc = request("/pkg.Service/Method");
     grpc.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
@@ -247,7 +252,7 @@ async fn grpc_and_problems_are_answered_in_kind() {
 async fn a_store_that_is_down_does_as_the_rule_says_and_is_no_500() {
     for (policy, status, how) in [("allow", 200, "allowed"), ("deny", 429, "denied")] {
         let yaml = format!("rules: [{{ name: a, limit: 5/min, on_store_failure: {policy} }}]");
-        let service = TollbarLayer::new(engine_without_store(&yaml)).layer(Answers);
+        let service = TollbarLayer::new(engine_without_store(&yaml)).layer(PathService);
         let response = get(&service, "/").await;
         assert_eq!(response.status(), status);
         assert_eq!(response.headers()["x-ratelimit-degraded"], how);
@@ -256,7 +261,7 @@ async fn a_store_that_is_down_does_as_the_rule_says_and_is_no_500() {
 
 #[tokio::test]
 async fn bad_requests_are_refused_before_anything_is_counted() {
-    let service = layer(FIVE).layer(Answers);
+    let service = layer(FIVE).layer(PathService);
     let long = format!("/{}", "a".repeat(9_000));
     assert_eq!(get(&service, &long).await.status(), 414);
     assert_eq!(get(&service, &"/a".repeat(300)).await.status(), 400);
@@ -273,7 +278,7 @@ async fn bad_requests_are_refused_before_anything_is_counted() {
 /// Requests in the forms that have no path.
 #[tokio::test]
 async fn any_form_of_a_target_is_counted() {
-    let service = layer(FIVE).layer(Answers);
+    let service = layer(FIVE).layer(PathService);
     for (method, target, left) in
         [("OPTIONS", "*", "4"), ("CONNECT", "example.com:443", "3"), ("GET", "http://h/x", "2")]
     {

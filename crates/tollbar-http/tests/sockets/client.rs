@@ -63,7 +63,7 @@ impl Connection {
     /// The status and the headers.
     pub(crate) async fn head(&mut self) -> Response {
         let end = loop {
-            if let Some(at) = self.received.windows(4).position(|it| it == b"\r\n\r\n") {
+            if let Some(at) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {
                 break at + 4;
             }
             assert!(self.receive().await > 0, "closed: {:?}", self.received);
@@ -71,7 +71,7 @@ impl Connection {
         let head: Vec<u8> = self.received.drain(..end).collect();
         let head = String::from_utf8(head).unwrap();
         let mut lines = head.lines();
-        let status = lines.next().and_then(|it| it.split(' ').nth(1)).unwrap().parse().unwrap();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap();
         let headers = lines.filter_map(|line| line.split_once(": "));
         let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
         Response { status, headers: headers.collect(), body: Vec::new() }
@@ -80,7 +80,7 @@ impl Connection {
     /// The whole response, whose length the server has told.
     pub(crate) async fn response(&mut self) -> Response {
         let mut response = self.head().await;
-        let length = response.header("content-length").map_or(0, |it| it.parse().unwrap());
+        let length = response.header("content-length").map_or(0, |text| text.parse().unwrap());
         while self.received.len() < length {
             assert!(self.receive().await > 0, "closed before the end");
         }
@@ -93,7 +93,7 @@ impl Connection {
         let mut bytes = 0;
         loop {
             let line = loop {
-                if let Some(at) = self.received.windows(2).position(|it| it == b"\r\n") {
+                if let Some(at) = self.received.windows(2).position(|window| window == b"\r\n") {
                     break at;
                 }
                 assert!(self.receive().await > 0, "closed before the end");

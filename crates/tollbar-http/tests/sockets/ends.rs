@@ -18,17 +18,17 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The layer.
 #[derive(Clone)]
-pub(crate) struct Watch(UnboundedSender<()>);
+pub(crate) struct WatchLayer(UnboundedSender<()>);
 
 /// What it reports.
-pub(crate) struct Ends(UnboundedReceiver<()>);
+pub(crate) struct ResponseEnds(UnboundedReceiver<()>);
 
-pub(crate) fn watch() -> (Watch, Ends) {
+pub(crate) fn watch() -> (WatchLayer, ResponseEnds) {
     let (sender, receiver) = unbounded_channel();
-    (Watch(sender), Ends(receiver))
+    (WatchLayer(sender), ResponseEnds(receiver))
 }
 
-impl Ends {
+impl ResponseEnds {
     /// Until so many more requests are over that were let through.
     pub(crate) async fn wait_for(&mut self, count: usize) {
         for _ in 0..count {
@@ -38,25 +38,25 @@ impl Ends {
     }
 }
 
-impl<S> Layer<S> for Watch {
-    type Service = Watching<S>;
+impl<S> Layer<S> for WatchLayer {
+    type Service = WatchService<S>;
 
-    fn layer(&self, inner: S) -> Watching<S> {
-        Watching { inner, watch: self.clone() }
+    fn layer(&self, inner: S) -> WatchService<S> {
+        WatchService { inner, watch: self.clone() }
     }
 }
 
 #[derive(Clone)]
-pub(crate) struct Watching<S> {
+pub(crate) struct WatchService<S> {
     inner: S,
-    watch: Watch,
+    watch: WatchLayer,
 }
 
-impl<S, Q, B> Service<Request<Q>> for Watching<S>
+impl<S, Q, B> Service<Request<Q>> for WatchService<S>
 where
     S: Service<Request<Q>, Response = Response<B>, Future: Send + 'static>,
 {
-    type Response = Response<Watched<B>>;
+    type Response = Response<WatchedBody<B>>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
@@ -65,7 +65,7 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let end = End(Some(self.watch.0.clone()));
+        let end = EndReport(Some(self.watch.0.clone()));
         let future = self.inner.call(request);
         Box::pin(async move {
             // Declared before the future is awaited, so dropped after it.
@@ -77,15 +77,15 @@ where
             if is_denied {
                 end.0 = None;
             }
-            Ok(response.map(|body| Watched { body: Box::pin(body), _end: end }))
+            Ok(response.map(|body| WatchedBody { body: Box::pin(body), _end: end }))
         })
     }
 }
 
 /// Reports when it is dropped.
-struct End(Option<UnboundedSender<()>>);
+struct EndReport(Option<UnboundedSender<()>>);
 
-impl Drop for End {
+impl Drop for EndReport {
     fn drop(&mut self) {
         if let Some(sender) = &self.0 {
             // A test that is over does not listen.
@@ -95,12 +95,12 @@ impl Drop for End {
 }
 
 /// Fields are dropped in their order: first the body, then the report.
-pub(crate) struct Watched<B> {
+pub(crate) struct WatchedBody<B> {
     body: Pin<Box<B>>,
-    _end: End,
+    _end: EndReport,
 }
 
-impl<B: Body<Data = Bytes>> Body for Watched<B> {
+impl<B: Body<Data = Bytes>> Body for WatchedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 

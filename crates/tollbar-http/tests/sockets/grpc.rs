@@ -1,5 +1,7 @@
 //! The layer in front of a tonic service, asked by a tonic client.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -14,12 +16,12 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt as _;
 
-use crate::ends::{Ends, watch};
+use crate::ends::{ResponseEnds, watch};
 
 /// A client of the health service, behind these rules.
-async fn client(yaml: &str) -> (HealthClient<Channel>, ManualClock, Ends) {
+async fn client(yaml: &str) -> (HealthClient<Channel>, ManualClock, ResponseEnds) {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
-    let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|it| panic!("{it}")).rules;
+    let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|error| panic!("{error}")).rules;
     let engine = Engine::builder(rules).clock(clock.clone()).build();
     let (_, health) = tonic_health::server::health_reporter();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

@@ -1,5 +1,7 @@
 //! The layer in front of an axum service, over real sockets, as clients of all kinds see it.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 mod client;
 mod ends;
 mod grpc;
@@ -16,7 +18,7 @@ use tollbar_http::{ClientIp, Identity, Settle, TollbarLayer};
 
 use client::Connection;
 use ends::watch;
-use server::{Endless, engine, left, serve};
+use server::{EndlessBody, engine, left, serve};
 
 /// Each connection is a file, and both ends of all of them are in this process.
 fn allow_many_connections() {
@@ -76,7 +78,7 @@ async fn a_thousand_connections_have_one_limit() {
 }
 
 fn endless(layer: TollbarLayer) -> Router {
-    let body = async || axum::body::Body::new(Endless);
+    let body = async || axum::body::Body::new(EndlessBody);
     Router::new().route("/", get(body)).layer(layer)
 }
 
@@ -119,7 +121,7 @@ async fn reservations_of_clients_that_disconnect_are_settled() {
     };
     let (watch, mut ends) = watch();
     let app = Router::new()
-        .route("/", get(async || axum::body::Body::new(Endless)))
+        .route("/", get(async || axum::body::Body::new(EndlessBody)))
         .route("/never", get(never))
         .route("/small", get(async || "small"))
         .layer(layer)
@@ -155,7 +157,7 @@ async fn a_slow_reader_holds_its_permit_until_it_has_read_all() {
     let layer = TollbarLayer::new(&engine);
     let large = async || {
         let piece = axum::body::Bytes::from(vec![b'x'; 64 << 10]);
-        axum::body::Body::new(server::Pieces::of(piece, BYTES))
+        axum::body::Body::new(server::PiecesBody::new(piece, BYTES))
     };
     let (watch, mut ends) = watch();
     let address = serve(Router::new().route("/", get(large)).layer(layer).layer(watch)).await;

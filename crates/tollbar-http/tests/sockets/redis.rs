@@ -23,7 +23,7 @@ async fn instance(redis: &RedisProcess, yaml: &str, deadline: Duration) -> Socke
     let store = RedisStore::builder(&redis.url(), KeyNames::Hashed(FleetSecret::new([7; 32])))
         .timeout(deadline);
     let store = store.connect().await.expect("the server is there");
-    let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|it| panic!("{it}")).rules;
+    let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|error| panic!("{error}")).rules;
     let engine = AsyncEngine::new(rules, Arc::new(store)).unwrap();
     let hello = || get(async || "hello");
     let app = Router::new()
@@ -60,7 +60,7 @@ async fn two_instances_admit_together_what_one_would() {
         }
     }
     let left = requests.join_all().await.concat();
-    let mut left: Vec<u64> = left.iter().map(|it| it.parse().unwrap()).collect();
+    let mut left: Vec<u64> = left.iter().map(|text| text.parse().unwrap()).collect();
     left.sort_unstable();
     // A hundred of the three hundred have passed, and no two were told the same.
     assert_eq!(left, (0..100).collect::<Vec<_>>());

@@ -1,5 +1,7 @@
 //! A service to be asked, and bodies that end late or never.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -15,7 +17,7 @@ use tollbar_rules::{Engine, Request, RuleFile};
 
 pub(crate) fn engine(yaml: &str) -> (Engine, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
-    let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|it| panic!("{it}")).rules;
+    let rules = RuleFile::parse("rules.yaml", yaml).unwrap_or_else(|error| panic!("{error}")).rules;
     (Engine::builder(rules).clock(clock.clone()).build(), clock)
 }
 
@@ -47,9 +49,9 @@ pub(crate) async fn eventually(holds: impl Fn() -> bool) {
 }
 
 /// A body that never ends. It is taken only as fast as the client reads.
-pub(crate) struct Endless;
+pub(crate) struct EndlessBody;
 
-impl Body for Endless {
+impl Body for EndlessBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -62,18 +64,18 @@ impl Body for Endless {
 }
 
 /// A body of many pieces.
-pub(crate) struct Pieces {
+pub(crate) struct PiecesBody {
     piece: Bytes,
     left: usize,
 }
 
-impl Pieces {
-    pub(crate) fn of(piece: Bytes, bytes: usize) -> Self {
+impl PiecesBody {
+    pub(crate) fn new(piece: Bytes, bytes: usize) -> Self {
         Self { left: bytes / piece.len(), piece }
     }
 }
 
-impl Body for Pieces {
+impl Body for PiecesBody {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -16,6 +16,11 @@ impl Backoff {
         Self { next: FIRST }
     }
 
+    /// True where there was no pause yet.
+    pub(super) fn is_first(&self) -> bool {
+        self.next == FIRST
+    }
+
     /// Between a half and the whole of 20 ms, 40 ms, .., 1 s: clients that have lost one daemon do not
     /// come back together.
     #[expect(
@@ -37,12 +42,14 @@ mod tests {
     #[test]
     fn pauses_double_up_to_a_second_and_vary() {
         let mut backoff = Backoff::new();
+        assert!(backoff.is_first());
         for whole_ms in [20, 40, 80, 160, 320, 640, 1_000, 1_000] {
             let pause = backoff.pause();
             let whole = Duration::from_millis(whole_ms);
+            assert!(!backoff.is_first());
             assert!(whole / 2 <= pause && pause <= whole, "{pause:?} of {whole:?}");
         }
         let pauses: Vec<Duration> = (0..20).map(|_| backoff.pause()).collect();
-        assert!(pauses.iter().any(|it| *it != pauses[0]));
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
     }
 }

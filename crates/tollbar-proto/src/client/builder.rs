@@ -9,9 +9,9 @@ use tollbar_tls::{Connector, Identity, Pem, PemError};
 use tonic::metadata::MetadataValue;
 use tonic::transport::Endpoint;
 
-use super::queue::RequestQueue;
+use super::queue::{FaultObserver, RequestQueue};
 use super::session::{Bearer, Server, Session};
-use super::{Client, SessionHandle};
+use super::{CheckError, Client, SessionHandle};
 
 /// A connection on which nothing comes is asked whether somebody is there.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -30,6 +30,7 @@ pub struct ClientBuilder {
     connect_timeout: Duration,
     idle_timeout: Duration,
     max_waiting: usize,
+    observer: FaultObserver,
 }
 
 /// What is wrong with the settings of a client. That nobody answers is not: see
@@ -82,6 +83,7 @@ impl ClientBuilder {
             connect_timeout: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(5),
             max_waiting: 4_096,
+            observer: FaultObserver::default(),
         }
     }
 
@@ -127,9 +129,19 @@ impl ClientBuilder {
     }
 
     /// How many checks may wait at once, to be sent or for their answers: 4,096 unless it is set. More
-    /// are turned away.
+    /// are turned away as [overload](CheckError::Overloaded).
     pub fn max_waiting(mut self, count: usize) -> Self {
         self.max_waiting = count;
+        self
+    }
+
+    /// Is called when checks cannot be sent: because the daemon refuses the client or cannot be reached,
+    /// once until the reason is another or checks were answered in between; and because more checks wait
+    /// than may, once until half of the places are free again. The log has the same, as warnings.
+    ///
+    /// It is called by the task that sends, or by a caller of `check`, and should be quick.
+    pub fn on_fault(mut self, on_fault: impl Fn(&CheckError) + Send + Sync + 'static) -> Self {
+        self.observer = FaultObserver(Some(Arc::new(on_fault)));
         self
     }
 
@@ -151,7 +163,7 @@ impl ClientBuilder {
             return Err(ConnectError::Setting { setting, instead });
         }
         let server = self.server()?;
-        let queue = Arc::new(RequestQueue::new(self.max_waiting));
+        let queue = Arc::new(RequestQueue::new(self.max_waiting, self.observer.clone()));
         let session = Session {
             server: server.clone(),
             bearer: self.bearer()?,
@@ -160,6 +172,7 @@ impl ClientBuilder {
             idle_timeout: self.idle_timeout,
         };
         let calls = session.calls(server.connect_lazy());
+        #[expect(clippy::disallowed_methods, reason = "a session that panics begins anew")]
         runtime.spawn(session.run());
         Ok(Client { session: Arc::new(SessionHandle { queue, deadline: self.deadline }), calls })
     }
@@ -168,7 +181,7 @@ impl ClientBuilder {
         let Some(token) = &self.token else {
             return Ok(Bearer(None));
         };
-        let is_visible = !token.is_empty() && token.bytes().all(|it| it.is_ascii_graphic());
+        let is_visible = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
         let mut value: MetadataValue<_> = match format!("Bearer {token}").parse() {
             Ok(value) if is_visible => value,
             _ => return Err(ConnectError::Token),
@@ -180,7 +193,8 @@ impl ClientBuilder {
 
     fn server(&self) -> Result<Server, ConnectError> {
         let wrong = || ConnectError::Uri { uri: self.uri.clone() };
-        let has_scheme = ["http://", "https://", "unix:"].iter().any(|it| self.uri.starts_with(it));
+        let has_scheme =
+            ["http://", "https://", "unix:"].iter().any(|scheme| self.uri.starts_with(scheme));
         if !has_scheme {
             return Err(wrong());
         }

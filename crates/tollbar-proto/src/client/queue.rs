@@ -12,22 +12,30 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tonic::codegen::tokio_stream::Stream;
 
 use super::CheckError;
+use super::error::Fault;
 use crate::v1::{CheckManyRequest, CheckRequest, CheckResponse};
 
-type Answer = Result<CheckResponse, CheckError>;
+type CheckResult = Result<CheckResponse, CheckError>;
 
 /// The requests and callers that wait for one client.
 #[derive(Debug)]
 pub(super) struct RequestQueue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     places: Arc<Semaphore>,
     max_waiting: usize,
     /// Told when the last client is gone.
     closed: Notify,
+    observer: FaultObserver,
 }
 
+/// Reports what callers may not notice: that checks are not sent.
+#[derive(Clone, Default)]
+pub(super) struct FaultObserver(pub(super) Option<Arc<OnFault>>);
+
+pub(super) type OnFault = dyn Fn(&CheckError) + Send + Sync;
+
 #[derive(Debug)]
-struct State {
+struct QueueState {
     queued: VecDeque<QueuedRequest>,
     /// Which session may send. An older one, which may linger, finds that it is not meant.
     session: u64,
@@ -38,7 +46,9 @@ struct State {
     /// Who sends, where there was nothing to be sent.
     writer: Option<Waker>,
     /// Why nothing can be sent now.
-    down: Option<String>,
+    down: Option<Fault>,
+    /// Whether callers were turned away because too many wait, and half of the places are not free again.
+    is_overloaded: bool,
     is_closed: bool,
 }
 
@@ -51,7 +61,7 @@ struct QueuedRequest {
 /// The caller of a request, and the place it takes.
 #[derive(Debug)]
 struct Caller {
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<CheckResult>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -68,38 +78,48 @@ pub(super) struct Outbound {
 }
 
 impl RequestQueue {
-    pub(super) fn new(max_waiting: usize) -> Self {
-        let state = State {
+    pub(super) fn new(max_waiting: usize, observer: FaultObserver) -> Self {
+        let state = QueueState {
             queued: VecDeque::new(),
             session: 0,
             is_open: false,
             next_id: 1,
             writer: None,
             down: None,
+            is_overloaded: false,
             is_closed: false,
         };
         let places = Arc::new(Semaphore::new(max_waiting));
-        Self { state: Mutex::new(state), places, max_waiting, closed: Notify::new() }
+        Self { state: Mutex::new(state), places, max_waiting, closed: Notify::new(), observer }
     }
 
     /// Takes a place, and asks for the request to be sent.
     pub(super) fn join(
         &self,
         request: CheckRequest,
-    ) -> Result<oneshot::Receiver<Answer>, CheckError> {
+    ) -> Result<oneshot::Receiver<CheckResult>, CheckError> {
         let mut state = lock(&self.state);
-        if let Some(reason) = &state.down {
-            return Err(CheckError::Unavailable { reason: reason.clone() });
+        if let Some(fault) = &state.down {
+            return Err(fault.to_error());
         }
         let take = || Arc::clone(&self.places).try_acquire_owned().ok();
         let place = take().or_else(|| {
             // Some may have gone away in the meantime.
-            state.queued.retain(|it| !it.caller.answer.is_closed());
+            state.queued.retain(|queued| !queued.caller.answer.is_closed());
             take()
         });
         let Some(place) = place else {
-            return Err(CheckError::Full { max_waiting: self.max_waiting });
+            let error = CheckError::Overloaded { max_waiting: self.max_waiting };
+            let is_news = !std::mem::replace(&mut state.is_overloaded, true);
+            drop(state);
+            if is_news {
+                self.observer.report(&error);
+            }
+            return Err(error);
         };
+        if state.is_overloaded && self.places.available_permits() >= self.max_waiting / 2 {
+            state.is_overloaded = false;
+        }
         let (answer, receiver) = oneshot::channel();
         state.queued.push_back(QueuedRequest { request, caller: Caller { answer, _place: place } });
         let writer = state.writer.take();
@@ -130,17 +150,22 @@ impl RequestQueue {
         self.change(|state| state.is_open = true);
     }
 
-    /// Nothing can be sent: tells those who wait to be, and whoever comes until the next session.
-    pub(super) fn fail(&self, reason: &str) {
+    /// Nothing can be sent: tells those who wait to be, and all that come until the next session.
+    pub(super) fn fail(&self, fault: &Fault) {
         let queued = {
             let mut state = lock(&self.state);
-            state.down = Some(reason.to_owned());
+            state.down = Some(fault.clone());
             std::mem::take(&mut state.queued)
         };
         for QueuedRequest { caller, .. } in queued {
-            let reason = reason.to_owned();
-            let _ = caller.answer.send(Err(CheckError::Unavailable { reason }));
+            #[expect(clippy::let_underscore_must_use, reason = "the caller gave up waiting")]
+            let _ = caller.answer.send(Err(fault.to_error()));
         }
+    }
+
+    /// Reports why nothing can be sent.
+    pub(super) fn report(&self, fault: &Fault) {
+        self.observer.report(&fault.to_error());
     }
 
     /// No more callers come.
@@ -150,7 +175,7 @@ impl RequestQueue {
     }
 
     /// Changes what whoever sends may have to know.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut QueueState) -> T) -> T {
         let (changed, writer) = {
             let mut state = lock(&self.state);
             (change(&mut state), state.writer.take())
@@ -167,7 +192,22 @@ impl RequestQueue {
     }
 }
 
-impl State {
+impl FaultObserver {
+    fn report(&self, error: &CheckError) {
+        tracing::warn!(%error, "checks are not sent to the daemon");
+        if let Some(on_fault) = &self.0 {
+            on_fault(error);
+        }
+    }
+}
+
+impl std::fmt::Debug for FaultObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FaultObserver(..)")
+    }
+}
+
+impl QueueState {
     /// Whoever is to be sent next.
     fn next(&mut self) -> Option<QueuedRequest> {
         if self.is_open { self.queued.pop_front() } else { None }
@@ -176,13 +216,14 @@ impl State {
 
 impl InFlight {
     /// True where `id` is the next that is to be answered, and it was. Who has gone away is not told.
-    pub(super) fn answer(&self, id: u64, answer: Answer) -> bool {
+    pub(super) fn answer(&self, id: u64, answer: CheckResult) -> bool {
         let first = {
             let mut in_flight = lock(&self.0);
-            in_flight.pop_front_if(|(it, _)| *it == id)
+            in_flight.pop_front_if(|(first, _)| *first == id)
         };
         match first {
             Some((_, caller)) => {
+                #[expect(clippy::let_underscore_must_use, reason = "the caller gave up waiting")]
                 let _ = caller.answer.send(answer);
                 true
             }
@@ -194,6 +235,7 @@ impl InFlight {
     pub(super) fn lose(&self, reason: &str) {
         let in_flight = std::mem::take(&mut *lock(&self.0));
         for (_, caller) in in_flight {
+            #[expect(clippy::let_underscore_must_use, reason = "the caller gave up waiting")]
             let _ = caller.answer.send(Err(CheckError::Lost { reason: reason.to_owned() }));
         }
     }

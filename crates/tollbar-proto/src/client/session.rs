@@ -1,7 +1,11 @@
 //! From the first connection to the last: opens the stream, hands out answers, and begins anew after a
 //! pause when it breaks.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{interval, timeout};
@@ -12,6 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use super::backoff::Backoff;
+use super::error::Fault;
 use super::queue::{InFlight, Outbound, RequestQueue};
 use super::{Calls, CheckError};
 use crate::v1::CheckManyResponse;
@@ -73,7 +78,7 @@ enum StreamEnd {
     /// The daemon asked for it, and the rest of the answers is to come.
     Closing(Box<Streaming<CheckManyResponse>>),
     /// For this reason.
-    Broken(String),
+    Broken(Fault),
 }
 
 /// What delivering one message came to.
@@ -90,29 +95,46 @@ impl Session {
 
     /// Runs until the last client is gone.
     pub(super) async fn run(self) {
+        let sessions = async {
+            // A session that panics has lost its stream, as one that breaks has. Without a new one every check would
+            // be answered by the caller's outage policy, for ever.
+            let mut backoff = Backoff::new();
+            while !survives(self.run_sessions()).await {
+                self.queue.fail(&Fault::Outage("the session of the client panicked".to_owned()));
+                tokio::time::sleep(backoff.pause()).await;
+            }
+        };
         tokio::select! {
-            () = self.run_sessions() => {}
+            () = sessions => {}
             // What was sent and has not been answered has no one who waits for it.
             () = self.queue.closed() => {}
         }
-        self.queue.fail("the client is closed");
+        self.queue.fail(&Fault::Outage("the client is closed".to_owned()));
     }
 
     async fn run_sessions(&self) {
         let mut backoff = Backoff::new();
+        let mut reported = None;
         let (mut outbound, mut in_flight) = self.queue.begin();
         loop {
             match self.run_stream(outbound, &in_flight, &mut backoff).await {
                 StreamEnd::Closing(answers) => {
                     // The old stream sends no more; who comes now waits for the next.
                     let (next, its_in_flight) = self.queue.begin();
-                    tokio::spawn(drain(*answers, std::mem::replace(&mut in_flight, its_in_flight)));
+                    let drained = drain(*answers, std::mem::replace(&mut in_flight, its_in_flight));
+                    #[expect(clippy::disallowed_methods, reason = "callers of a panic get `Lost`")]
+                    tokio::spawn(drained);
                     outbound = next;
                     tokio::time::sleep(backoff.pause()).await;
                 }
-                StreamEnd::Broken(reason) => {
-                    self.queue.fail(&reason);
-                    in_flight.lose(&reason);
+                StreamEnd::Broken(fault) => {
+                    self.queue.fail(&fault);
+                    in_flight.lose(&fault.reason());
+                    // A fault that stays is reported once, and again when it becomes another one.
+                    if backoff.is_first() || reported.as_ref() != Some(&fault) {
+                        self.queue.report(&fault);
+                        reported = Some(fault);
+                    }
                     tokio::time::sleep(backoff.pause()).await;
                     (outbound, in_flight) = self.queue.begin();
                 }
@@ -128,24 +150,23 @@ impl Session {
         backoff: &mut Backoff,
     ) -> StreamEnd {
         let opened = async {
-            let channel = self.server.connect().await.map_err(|error| describe_error(&error))?;
+            let channel = self.server.connect().await;
+            let channel = channel.map_err(|error| Fault::Outage(describe_error(&error)))?;
             let opened = self.calls(channel).check_many(outbound).await;
-            opened.map(tonic::Response::into_inner).map_err(|status| describe_status(&status))
+            opened.map(tonic::Response::into_inner).map_err(|status| Fault::from_status(&status))
         };
         let mut answers = match timeout(self.connect_timeout, opened).await {
             Ok(Ok(answers)) => answers,
-            Ok(Err(reason)) => return StreamEnd::Broken(reason),
+            Ok(Err(fault)) => return StreamEnd::Broken(fault),
             Err(_) => {
-                return StreamEnd::Broken(format!(
-                    "no connection within {:?}",
-                    self.connect_timeout
-                ));
+                let reason = format!("no connection within {:?}", self.connect_timeout);
+                return StreamEnd::Broken(Fault::Outage(reason));
             }
         };
         self.queue.open();
         match self.deliver_all(&mut answers, in_flight, backoff).await {
             None => StreamEnd::Closing(Box::new(answers)),
-            Some(reason) => StreamEnd::Broken(reason),
+            Some(fault) => StreamEnd::Broken(fault),
         }
     }
 
@@ -155,7 +176,7 @@ impl Session {
         answers: &mut Streaming<CheckManyResponse>,
         in_flight: &InFlight,
         backoff: &mut Backoff,
-    ) -> Option<String> {
+    ) -> Option<Fault> {
         let mut looks = interval(self.idle_timeout);
         looks.tick().await;
         // Who was the next to be answered at the last look.
@@ -166,7 +187,8 @@ impl Session {
                 _ = looks.tick() => {
                     let next = in_flight.next();
                     if next.is_some() && next == awaited {
-                        return Some(format!("no answer within {:?}", self.idle_timeout));
+                        let reason = format!("no answer within {:?}", self.idle_timeout);
+                        return Some(Fault::Outage(reason));
                     }
                     awaited = next;
                     continue;
@@ -177,10 +199,13 @@ impl Session {
                     // It works: the next time it breaks is a first time.
                     Delivery::Answered => *backoff = Backoff::new(),
                     Delivery::Closing => return None,
-                    Delivery::Nonsense(reason) => return Some(reason),
+                    Delivery::Nonsense(reason) => return Some(Fault::Outage(reason)),
                 },
-                Ok(None) => return Some("the daemon has ended the stream".to_owned()),
-                Err(status) => return Some(describe_status(&status)),
+                Ok(None) => {
+                    let reason = "the daemon has ended the stream".to_owned();
+                    return Some(Fault::Outage(reason));
+                }
+                Err(status) => return Some(Fault::from_status(&status)),
             }
         }
     }
@@ -207,6 +232,16 @@ fn deliver(response: CheckManyResponse, in_flight: &InFlight) -> Delivery {
     }
 }
 
+/// Runs `future` to its end. Returns false if it panicked.
+async fn survives(future: impl Future<Output = ()>) -> bool {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+        polled.map_or(Poll::Ready(false), |poll| poll.map(|()| true))
+    })
+    .await
+}
+
 /// Takes the answers that are still to come.
 async fn drain(mut answers: Streaming<CheckManyResponse>, in_flight: Arc<InFlight>) {
     let rest = async {
@@ -216,12 +251,9 @@ async fn drain(mut answers: Streaming<CheckManyResponse>, in_flight: Arc<InFligh
             }
         }
     };
+    #[expect(clippy::let_underscore_must_use, reason = "what does not end in time is dropped")]
     let _ = timeout(CLOSING_TIME_MAX, rest).await;
     in_flight.lose("the daemon has stopped");
-}
-
-fn describe_status(status: &Status) -> String {
-    format!("{:?}: {}", status.code(), status.message())
 }
 
 /// Describes an error of the transport with its sources, without which it says little.

@@ -3,17 +3,19 @@
 --
 -- The blob: whether all or none (1 byte), whether it is charged once and whether it can be settled (1
 -- byte each; then the length of life as a double, and for the first the question's fingerprint of 8
--- bytes; it can be given back without a name of its own where that is 2), the number of counters and of entries (2 bytes each); then the entries: kind, role, which
--- counter, cost, length of its numbers, its numbers.
+-- bytes; it can be given back without a name of its own where that is 2, and as a part of an attempt, whose
+-- record is the last key, where it is 3), the number of counters and of entries (2 bytes each); then the
+-- entries: kind, role, which counter, cost, length of its numbers, its numbers.
 
 local ENFORCE, SHADOW = 0, 1
 
 local all_or_none, is_once, is_held, at = struct.unpack('>BBB', blob)
+local ATTEMPT = 3
 local once_ttl, fingerprint, hold_ttl, counter_count, entry_count
 if is_once == 1 then
   once_ttl, fingerprint, at = struct.unpack('>dc8', blob, at)
 end
-if is_held == 1 then
+if is_held == 1 or is_held == ATTEMPT then
   hold_ttl, at = struct.unpack('>d', blob, at)
 end
 counter_count, entry_count, at = struct.unpack('>I2I2', blob, at)
@@ -34,6 +36,11 @@ if is_once == 1 then
       return string.sub(answered, from)
     end
   end
+end
+
+-- An attempt that was given up before this came, or a second copy of it.
+if is_held == ATTEMPT and redis.call('GET', hold_key) then
+  return 'cancelled'
 end
 
 local kinds, roles, counters, costs, numbers_at = {}, {}, {}, {}, {}
@@ -137,5 +144,29 @@ end
 if is_held == 1 then
   local open_until = math.min(now + hold_ttl, NUMBER_MAX)
   save(hold_key, struct.pack('>d', open_until), open_until)
+end
+if is_held == ATTEMPT then
+  -- What each entry has paid, for settle.lua: whether it has, and its stamp in two numbers whose sum it is. The
+  -- first of them is what does not fit 2^53 together with the second: the step of a warm-up, RESERVED, and the
+  -- instant of a queue.
+  local pieces = { 'c' }
+  for entry = 1, entry_count do
+    local kind, low = kinds[entry], lows[entry] or 0
+    local high = (heights[entry] or 0) * 72057594037927936
+    if kind == 7 then
+      kind = struct.unpack('>B', blob, numbers_at[entry] + 24)
+    end
+    if kind == 8 then
+      high = stamps[entry] * 1024
+    else
+      if kind >= 2 and kind <= 5 and low > 0 then
+        high = high + RESERVED
+      end
+      low = stamps[entry] + low
+    end
+    pieces[entry + 1] = struct.pack('>Bdd', outcomes[entry] == ALLOW and 1 or 0, high, low)
+  end
+  local kept_until = math.min(now + hold_ttl, NUMBER_MAX)
+  save(hold_key, table.concat(pieces), kept_until)
 end
 return answered

@@ -60,6 +60,13 @@ impl Blob {
         self.0.extend_from_slice(bytes);
     }
 
+    /// Bytes of any length, behind it in four bytes.
+    pub(crate) fn long_bytes(&mut self, bytes: &[u8]) {
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.0.extend_from_slice(&len.to_be_bytes());
+        self.0.extend_from_slice(bytes);
+    }
+
     /// What `write` appends, behind its length in two bytes.
     pub(crate) fn sized<E>(
         &mut self,
@@ -86,7 +93,7 @@ impl Blob {
 #[derive(Debug)]
 pub(crate) struct Reader<'b>(pub(crate) &'b [u8]);
 
-impl Reader<'_> {
+impl<'b> Reader<'b> {
     pub(crate) fn byte(&mut self) -> Result<u8, RedisStoreError> {
         self.take::<1>().map(|[byte]| byte)
     }
@@ -101,11 +108,25 @@ impl Reader<'_> {
         Ok(double as u64)
     }
 
+    /// Two bytes.
+    pub(crate) fn count(&mut self) -> Result<usize, RedisStoreError> {
+        self.take().map(|bytes| u16::from_be_bytes(bytes).into())
+    }
+
+    /// Bytes behind their length in four bytes.
+    pub(crate) fn long_bytes(&mut self) -> Result<&'b [u8], RedisStoreError> {
+        let len = u32::from_be_bytes(self.take()?) as usize;
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(RedisStoreError::Garbled)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
     pub(crate) fn finish(&self) -> Result<(), RedisStoreError> {
         if self.0.is_empty() { Ok(()) } else { Err(RedisStoreError::Garbled) }
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], RedisStoreError> {
+    /// As many bytes as are asked for.
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], RedisStoreError> {
         let (bytes, rest) = self.0.split_first_chunk().ok_or(RedisStoreError::Garbled)?;
         self.0 = rest;
         Ok(*bytes)

@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, Role};
+use tollbar::store::{Adjustment, Due, Entry, Hold, Once, ReservationRef, Role};
 use tollbar::{Batch, Charge, Policy};
 
 use super::blob::Blob;
+use super::intent::PartCall;
 use super::policy::{Kind, write_numbers};
 use super::{KindSet, Task};
 use crate::error::RedisStoreError;
 use crate::keys::KeyNamer;
 
 /// A call of a script.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ScriptCall {
     pub(crate) task: Task,
     pub(crate) kinds: KindSet,
@@ -31,13 +32,23 @@ pub(crate) enum KeyLocation<'k> {
     /// In one slot of a cluster, and others of the same request in others: what is charged here may
     /// have to be given back.
     PartOfCluster,
+    /// A part of an attempt, which is given back by its record.
+    PartOfAttempt(&'k AttemptRecord),
+}
+
+/// What an attempt leaves in a slot where it charges.
+#[derive(Debug)]
+pub(crate) struct AttemptRecord {
+    pub(crate) name: Vec<u8>,
+    /// For how long it is kept.
+    pub(crate) ttl: Duration,
 }
 
 impl<'k> KeyLocation<'k> {
     fn slot_of(self) -> Option<&'k [u8]> {
         match self {
             Self::SlotOf(key) => Some(key),
-            Self::Server | Self::PartOfCluster => None,
+            Self::Server | Self::PartOfCluster | Self::PartOfAttempt(_) => None,
         }
     }
 }
@@ -71,14 +82,14 @@ impl ScriptCall {
         policy: &Policy,
         cost: u64,
     ) -> Result<Self, RedisStoreError> {
-        let kind = Kind::of(policy)?;
+        let kind = Kind::for_policy(policy)?;
         let mut blob = Blob::roomy();
         blob.byte(kind as u8);
         blob.cost(cost);
         write_numbers(policy, key, &mut blob)?;
         Ok(Self {
             task: Task::One,
-            kinds: KindSet::of(policy)?,
+            kinds: KindSet::for_policy(policy)?,
             keys: vec![names.counter(key, policy)],
             blob: blob.into_bytes(),
         })
@@ -100,7 +111,7 @@ impl ScriptCall {
         let is_few = batch.charge() == Charge::AllOrNone
             && batch.charged_once().is_none()
             && batch.hold().is_none()
-            && !matches!(location, KeyLocation::PartOfCluster)
+            && !matches!(location, KeyLocation::PartOfCluster | KeyLocation::PartOfAttempt(_))
             && batch.entries().len() <= FEW_MAX
             && counters.keys.len() == batch.entries().len();
         if is_few {
@@ -117,7 +128,7 @@ impl ScriptCall {
         let mut blob = Blob::roomy();
         blob.count(entries.len());
         for entry in entries {
-            blob.byte(Kind::of(entry.policy())? as u8);
+            blob.byte(Kind::for_policy(entry.policy())? as u8);
             blob.byte(u8::from(entry.role() == Role::Shadow));
             blob.cost(entry.cost());
             blob.sized(|blob| write_numbers(entry.policy(), entry.key(), blob))?;
@@ -140,6 +151,7 @@ impl ScriptCall {
         blob.byte(u8::from(is_one_request));
         blob.byte(u8::from(once.is_some()));
         blob.byte(match (hold, location) {
+            (_, KeyLocation::PartOfAttempt(_)) => 3,
             (Some(_), _) => 1,
             (None, KeyLocation::PartOfCluster) => 2,
             (None, _) => 0,
@@ -156,10 +168,14 @@ impl ScriptCall {
             blob.number(micros(ttl));
             keys.push(names.reservation(slot_of, id));
         }
+        if let KeyLocation::PartOfAttempt(AttemptRecord { name, ttl }) = location {
+            blob.number(micros(*ttl));
+            keys.push(name.clone());
+        }
         blob.count(counter_count);
         blob.count(batch.entries().len());
         for (entry, number) in batch.entries().iter().zip(numbers) {
-            blob.byte(Kind::of(entry.policy())? as u8);
+            blob.byte(Kind::for_policy(entry.policy())? as u8);
             blob.byte(u8::from(entry.role() == Role::Shadow));
             blob.count(*number);
             blob.cost(entry.cost());
@@ -174,7 +190,7 @@ impl ScriptCall {
         let mut blob = Blob::default();
         blob.stamp(stamp);
         write_numbers(policy, key, &mut blob).ok()?;
-        let kinds = KindSet::of(policy).ok()?;
+        let kinds = KindSet::for_policy(policy).ok()?;
         let keys = vec![names.counter(key, policy)];
         Some(Self { task: Task::Renew, kinds, keys, blob: blob.into_bytes() })
     }
@@ -185,58 +201,196 @@ impl ScriptCall {
         let remembers = |kind: &Kind| matches!(kind, Kind::Bucket | Kind::Leased);
         Kind::plain_of(policy).ok().filter(remembers)?;
         let mut blob = Blob::default();
-        blob.byte(Kind::of(policy).ok()? as u8);
-        let kinds = KindSet::of(policy).ok()?;
+        blob.byte(Kind::for_policy(policy).ok()? as u8);
+        let kinds = KindSet::for_policy(policy).ok()?;
         let keys = vec![names.counter(key, policy)];
         Some(Self { task: Task::Reset, kinds, keys, blob: blob.into_bytes() })
     }
 
-    /// What a reservation came to; without an id, refunds that stand alone, and in a part of a cluster
-    /// those of a request that did not pass after all.
+    /// What a reservation came to, in one slot. Its request id goes with it where something comes back.
     pub(crate) fn settle(
         names: &KeyNamer,
-        id: Option<ReservationId>,
+        reservation: ReservationRef<'_>,
         adjustments: &[Adjustment<'_>],
         location: KeyLocation<'_>,
     ) -> Result<Self, RedisStoreError> {
+        let forgotten = reservation.request_id.filter(|_| Adjustment::gives_back(adjustments));
+        let name = names.reservation(location.slot_of(), reservation.id);
+        let request = forgotten.map(|request_id| names.request(location.slot_of(), request_id));
+        let what_for = SettlePurpose::Reservation { name, request };
+        Self::settle_rows(names, what_for, adjustments.iter().map(SettleRow::from_adjustment))
+    }
+
+    /// Refunds that stand alone; in a part of a cluster those of a request that did not pass after all.
+    pub(crate) fn refund(
+        names: &KeyNamer,
+        refunds: &[Adjustment<'_>],
+        location: KeyLocation<'_>,
+    ) -> Result<Self, RedisStoreError> {
+        let rows = refunds.iter().map(|refund| match location {
+            KeyLocation::PartOfCluster => {
+                SettleRow { what: SettleKind::Void, ..SettleRow::from_adjustment(refund) }
+            }
+            _ => SettleRow::from_adjustment(refund),
+        });
+        Self::settle_rows(names, SettlePurpose::Refund, rows)
+    }
+
+    /// What a part of a reservation came to, if the attempt that made it is still on record.
+    pub(crate) fn settle_part(
+        names: &KeyNamer,
+        adjustments: &[Adjustment<'_>],
+    ) -> Result<PartCall, RedisStoreError> {
+        let tag = adjustments.first().map_or(&[][..], Adjustment::key);
+        let what_for = SettlePurpose::Part { record: names.attempt(tag) };
+        let rows = adjustments.iter().map(SettleRow::from_adjustment);
+        Self::settle_rows(names, what_for, rows).map(PartCall::new)
+    }
+
+    /// Gives back all that an attempt has charged to `entries`, which are all of its entries in one slot. Should
+    /// it come before the charge, it is remembered for so long, and the charge is refused.
+    pub(crate) fn cancel_part(
+        names: &KeyNamer,
+        entries: &[Entry<'_>],
+        remembered_for: Duration,
+    ) -> Result<PartCall, RedisStoreError> {
+        let tag = entries.first().map_or(&[][..], Entry::key);
+        let what_for = SettlePurpose::CancelledPart { record: names.attempt(tag), remembered_for };
+        let rows = entries.iter().map(|entry| SettleRow {
+            key: entry.key(),
+            policy: entry.policy(),
+            what: SettleKind::Void,
+            // The record has it.
+            stamp: 0,
+            amount: entry.cost(),
+        });
+        Self::settle_rows(names, what_for, rows).map(PartCall::new)
+    }
+
+    fn settle_rows<'r>(
+        names: &KeyNamer,
+        what_for: SettlePurpose,
+        settle_rows: impl Iterator<Item = SettleRow<'r>>,
+    ) -> Result<Self, RedisStoreError> {
         let (mut kinds, mut counters, mut rows) =
             (KindSet::default(), Counters::default(), Blob::default());
-        for adjustment in adjustments {
-            let (key, policy) = (adjustment.key(), adjustment.policy());
-            let kind = Kind::of(policy)?;
+        let mut row_count = 0;
+        for SettleRow { key, policy, what, stamp, amount } in settle_rows {
             kinds.insert_of(policy)?;
-            let (is_overdraft, amount) = match adjustment.due() {
-                Due::Refund(tokens) => (false, tokens),
-                Due::Overdraw(tokens) => (true, tokens),
-            };
-            rows.byte(kind as u8);
-            rows.byte(match location {
-                KeyLocation::PartOfCluster => 2,
-                KeyLocation::Server | KeyLocation::SlotOf(_) => u8::from(is_overdraft),
-            });
+            rows.byte(Kind::for_policy(policy)? as u8);
+            rows.byte(what as u8);
             rows.count(counters.number(names.counter(key, policy)));
-            rows.stamp(adjustment.stamp());
+            rows.stamp(stamp);
             rows.number(amount);
             rows.sized(|blob| write_numbers(policy, key, blob))?;
+            row_count += 1;
         }
         let mut blob = Blob::default();
-        blob.byte(u8::from(id.is_some()));
+        blob.byte(what_for.code());
         blob.count(counters.keys.len());
-        blob.count(adjustments.len());
-        blob.bytes(&rows.into_bytes());
+        blob.count(row_count);
         let mut keys = counters.keys;
-        keys.extend(id.map(|id| names.reservation(location.slot_of(), id)));
+        match what_for {
+            SettlePurpose::Refund => {}
+            SettlePurpose::Reservation { name, request } => {
+                keys.push(name);
+                keys.extend(request);
+            }
+            SettlePurpose::Part { record } => keys.push(record),
+            SettlePurpose::CancelledPart { record, remembered_for } => {
+                keys.push(record);
+                blob.number(micros(remembered_for));
+            }
+        }
+        blob.bytes(&rows.into_bytes());
         Ok(Self { task: Task::Settle, kinds, keys, blob: blob.into_bytes() })
     }
 }
 
+/// What `lua/settle.lua` is called for, and the names it needs for that.
+enum SettlePurpose {
+    Refund,
+    Reservation {
+        name: Vec<u8>,
+        /// The request id, if it is to be forgotten.
+        request: Option<Vec<u8>>,
+    },
+    /// `record` is without the attempt.
+    Part {
+        record: Vec<u8>,
+    },
+    CancelledPart {
+        record: Vec<u8>,
+        remembered_for: Duration,
+    },
+}
+
+impl SettlePurpose {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Refund => 0,
+            Self::Reservation { request: None, .. } => 1,
+            Self::Reservation { request: Some(_), .. } => 2,
+            Self::Part { .. } => 3,
+            Self::CancelledPart { .. } => 4,
+        }
+    }
+}
+
+/// What becomes of one charge.
+struct SettleRow<'r> {
+    key: &'r [u8],
+    policy: &'r Policy,
+    what: SettleKind,
+    stamp: u64,
+    amount: u64,
+}
+
+#[derive(Clone, Copy)]
+enum SettleKind {
+    Refund = 0,
+    Overdraft = 1,
+    /// Its request did not pass after all.
+    Void = 2,
+}
+
+impl<'r> SettleRow<'r> {
+    fn from_adjustment(adjustment: &'r Adjustment<'_>) -> Self {
+        let (what, amount) = match adjustment.due() {
+            Due::Refund(tokens) => (SettleKind::Refund, tokens),
+            Due::Overdraw(tokens) => (SettleKind::Overdraft, tokens),
+        };
+        let (key, policy, stamp) = (adjustment.key(), adjustment.policy(), adjustment.stamp());
+        Self { key, policy, what, stamp, amount }
+    }
+}
+
 impl ScriptCall {
+    /// Can the key of a probe be written and read?
+    pub(crate) fn probe_write(names: &KeyNamer, tag: u32, id: u64) -> Self {
+        Self::of_no_counter(Task::Probe, names.probe(tag, id), vec![0])
+    }
+
+    /// Has the key of a probe expired? In a cluster, can its scripts be run?
+    pub(crate) fn probe_expiry(names: &KeyNamer, tag: u32, id: u64, is_cluster: bool) -> Self {
+        Self::of_no_counter(Task::Probe, names.probe(tag, id), vec![1 + u8::from(is_cluster)])
+    }
+
+    /// To which secret does the namespace belong? To ours, if to none yet.
+    pub(crate) fn claim(names: &KeyNamer) -> Self {
+        Self::of_no_counter(Task::Claim, names.secret(), names.secret_fingerprint().into())
+    }
+
+    fn of_no_counter(task: Task, key: Vec<u8>, blob: Vec<u8>) -> Self {
+        Self { task, kinds: KindSet::default(), keys: vec![key], blob }
+    }
+
     /// What makes it the same question, whatever its cost where it is only one: for the deny cache.
     pub(crate) fn identity(&self) -> Box<[u8]> {
         let numbers = match self.task {
             // Without the kind, which follows from the name, and the cost.
             Task::One => &self.blob[ONE_NUMBERS_AT..],
-            Task::Few | Task::Many | Task::Settle | Task::Renew | Task::Reset => &self.blob[..],
+            _ => &self.blob[..],
         };
         let len = 1 + self.keys.iter().map(Vec::len).sum::<usize>() + numbers.len();
         let mut identity = Vec::with_capacity(len);
@@ -253,7 +407,7 @@ impl ScriptCall {
 const ONE_NUMBERS_AT: usize = 9;
 
 /// What has to be the same when a request id comes back: who asks for how much, not by which numbers.
-fn request_content(names: &KeyNamer, entries: &[Entry<'_>]) -> Vec<u8> {
+pub(super) fn request_content(names: &KeyNamer, entries: &[Entry<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for entry in entries {
         let name = names.counter(entry.key(), entry.policy());
@@ -266,6 +420,6 @@ fn request_content(names: &KeyNamer, entries: &[Entry<'_>]) -> Vec<u8> {
 }
 
 /// Longer than a clock runs is for ever.
-fn micros(ttl: Duration) -> u64 {
+pub(super) fn micros(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX)
 }

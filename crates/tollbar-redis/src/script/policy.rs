@@ -39,7 +39,7 @@ impl Kind {
     ];
 
     /// Of `policy`; an error where it has no twin.
-    pub(crate) fn of(policy: &Policy) -> Result<Self, RedisStoreError> {
+    pub(crate) fn for_policy(policy: &Policy) -> Result<Self, RedisStoreError> {
         let plain = Self::plain_of(policy)?;
         Ok(if policy.warm_up().is_some() { Self::WarmUp } else { plain })
     }
@@ -55,11 +55,11 @@ impl Kind {
     /// Of `policy` without its warm-up; an error if it has no twin.
     pub(crate) fn plain_of(policy: &Policy) -> Result<Self, RedisStoreError> {
         // The kind is the same for every key.
-        let kind = Self::of_parts(policy.parts(&[]));
+        let kind = Self::from_parts(policy.parts(&[]));
         kind.ok_or(RedisStoreError::Unsupported { algorithm: policy.algorithm().name() })
     }
 
-    fn of_parts(parts: PolicyParts) -> Option<Self> {
+    fn from_parts(parts: PolicyParts) -> Option<Self> {
         Some(match parts {
             PolicyParts::Bucket { .. } => Self::Bucket,
             PolicyParts::LeakyQueue { .. } => Self::LeakyQueue,
@@ -119,7 +119,7 @@ fn write_plain(parts: PolicyParts, step_limit: Option<u64>, blob: &mut Blob) {
             let Interval { numerator_us, denominator } = interval;
             let full = places * numerator_us;
             // A wait whose product does not fit is longer than a full debt.
-            let wait_max = wait_us_max.map_or(full, |it| it.saturating_mul(denominator));
+            let wait_max = wait_us_max.map_or(full, |wait_us| wait_us.saturating_mul(denominator));
             blob.numbers([numerator_us, denominator, full, wait_max.min(full), places]);
         }
         PolicyParts::FixedWindow { limit, window_us, stagger_us } => {
@@ -156,7 +156,7 @@ fn write_ladder(policy: &Policy, intervals: &[Interval], blob: &mut Blob) {
     // One token fits in any case, and of the others as many as the rate allows.
     let others = (burst - 1) * full_numerator;
     let burst_at = |interval: &Interval| 1 + others / interval.numerator_us;
-    let fulls = intervals.iter().map(|it| burst_at(it) * it.numerator_us);
+    let fulls = intervals.iter().map(|interval| burst_at(interval) * interval.numerator_us);
     let most = fulls.max().unwrap_or(0).max((burst + policy.overdraft()) * full_numerator);
     for interval in intervals {
         let (numerator, burst) = (interval.numerator_us, burst_at(interval));

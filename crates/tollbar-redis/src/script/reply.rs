@@ -12,6 +12,12 @@ const REUSED: &[u8] = b"reused";
 /// What it says where there is no such reservation.
 const ABSENT: &[u8] = b"absent";
 
+/// What it says where an attempt was ended before its charge came.
+pub(crate) const CANCELLED: &[u8] = b"cancelled";
+
+/// The length of the decision on one entry.
+pub(crate) const ENTRY_BYTES: usize = 50;
+
 /// Where a stamp has the step of its charge, as in memory; below it are a time and a sum of times.
 const STAMP_STEP_SHIFT: u32 = 56;
 

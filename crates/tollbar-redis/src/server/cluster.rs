@@ -4,9 +4,13 @@
 //! served and nothing else, until a replica has taken over; checks of other slots do not notice. Who
 //! serves what is learned in the background, whenever a node points elsewhere or cannot be asked: no
 //! check waits for that. A check that is sent elsewhere goes there at once, within its own deadline.
+//!
+//! A cluster is well when every slot has a master that can be reached: one that is missing is a fault,
+//! however many others answer.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,12 +22,14 @@ use redis::{Cmd, ConnectionInfo, ErrorKind, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tollbar::remote::{BreakerState, Exchange, Failure, Health, Link, backoff, describe, within};
+use tollbar::remote::{
+    BreakerState, Exchange, Failure, Health, Link, backoff, describe, spawn_restarting, within,
+};
 
 use super::Connection;
+use super::findings::{Findings, NodeReport, ServerCounters};
 use super::node::{self, Node, SendMode};
-use super::slot_map::SLOT_COUNT;
-use super::slot_map::{self, NodeAddress, Range};
+use super::slot_map::{self, NodeAddress, Range, SLOT_COUNT, slot_of};
 use super::tls::{self, Tls};
 use crate::error::RedisStoreError;
 
@@ -45,6 +51,10 @@ const NODES_MAX: usize = 1_000;
 /// Stands for the master of a slot that has none.
 const NOBODY: u16 = u16::MAX;
 
+/// So many tags are tried to find one in a slot of each master. A master with one slot is missed once in
+/// 10<sup>26</sup> times.
+const TAGS_TRIED_MAX: u32 = 1_000_000;
+
 /// The cluster itself. Who refreshes its map ends with it.
 pub(crate) struct Cluster {
     state: Arc<ClusterState>,
@@ -56,6 +66,7 @@ pub(crate) struct LinkOptions {
     pub(crate) connect_timeout: Duration,
     pub(crate) failures_max: u32,
     pub(crate) runtime: Handle,
+    pub(crate) counters: Arc<ServerCounters>,
 }
 
 struct ClusterState {
@@ -69,11 +80,14 @@ struct ClusterState {
     /// How often breakers opened of nodes that are gone.
     opened_before: AtomicU64,
     last_error: Mutex<Option<Arc<str>>>,
+    /// What came of asking for the map.
+    map_findings: Findings,
 }
 
-struct Member {
+/// A node, and the link to it.
+pub(crate) struct Member {
     address: NodeAddress,
-    link: Link<Node>,
+    pub(crate) link: Link<Node>,
 }
 
 struct SlotOwners {
@@ -81,6 +95,9 @@ struct SlotOwners {
     /// The place of each slot's master among them.
     owners: Box<[u16]>,
 }
+
+/// Masters, and a hash tag in one of the slots of each.
+pub(crate) type ProbeTargets = Vec<(Arc<Member>, u32)>;
 
 impl Cluster {
     /// The cluster that the nodes at `urls` are part of; nothing is known of it yet.
@@ -96,6 +113,7 @@ impl Cluster {
         }
         let nobody =
             SlotOwners { masters: Vec::new(), owners: vec![NOBODY; SLOT_COUNT.into()].into() };
+        let map_findings = Findings::new(Arc::clone(&link_options.counters));
         let state = Arc::new(ClusterState {
             seeds,
             link_options,
@@ -105,8 +123,11 @@ impl Cluster {
             turn: AtomicUsize::new(0),
             opened_before: AtomicU64::new(0),
             last_error: Mutex::new(Some("not connected yet".into())),
+            map_findings,
         });
-        let refresher = state.link_options.runtime.spawn(refresh(state.clone())).abort_handle();
+        let task_state = state.clone();
+        let runtime = &state.link_options.runtime;
+        let refresher = spawn_restarting(runtime, move || refresh(task_state.clone()));
         Ok(Self { state, refresher })
     }
 
@@ -147,7 +168,7 @@ impl Cluster {
             let Err(error) = &answer else {
                 return answer;
             };
-            let Some(redirection) = Redirection::of(error, &node.address.host) else {
+            let Some(redirection) = Redirection::from_error(error, &node.address.host) else {
                 if error.kind().is_of_connection() || is_of_cluster(error) {
                     state.stale.notify_one();
                 }
@@ -172,17 +193,65 @@ impl Cluster {
         Err(state.unserved())
     }
 
-    pub(crate) fn health(&self) -> Health {
-        let of_links: Vec<Health> =
-            self.state.nodes().values().map(|node| node.link.health()).collect();
-        let is_closed = of_links.iter().any(|it| it.breaker == BreakerState::Closed);
-        let before = self.state.opened_before.load(Ordering::Relaxed);
-        let last_error = self.state.last_error().clone();
-        Health {
-            breaker: if is_closed { BreakerState::Closed } else { BreakerState::Open },
-            opened: of_links.iter().fold(before, |sum, it| sum + it.opened),
-            last_error: of_links.into_iter().find_map(|it| it.last_error).or(last_error),
+    /// The masters to be probed, once each has been tried. The map is read anew: a slot that has lost its
+    /// master is found although no check asks for it.
+    pub(crate) async fn probe_targets(&self) -> Result<ProbeTargets, RedisStoreError> {
+        let state = &*self.state;
+        if state.map.load().masters.is_empty() {
+            state.try_learn().await?;
+        } else {
+            state.stale.notify_one();
         }
+        let targets = state.map.load().probe_targets();
+        join_all(targets.iter().map(|(master, _)| master.link.wait_for_attempt())).await;
+        Ok(targets)
+    }
+
+    /// What is known of each master; and of the cluster, where it does not say who its masters are.
+    pub(crate) fn reports(&self) -> Vec<NodeReport> {
+        let (state, map) = (&*self.state, self.state.map.load());
+        let masters = map.masters.iter().enumerate().map(|(place, master)| {
+            let slots =
+                slot_map::ranges_where(|slot| map.owners[usize::from(slot)] == place as u16);
+            NodeReport { slots, ..node::report(&master.link) }
+        });
+        let mut reports: Vec<NodeReport> = masters.collect();
+        let map_report = state.map_findings.report(state.name(), state.last_error().clone());
+        if map_report.refusal.is_some() || reports.is_empty() {
+            reports.push(map_report);
+        }
+        reports
+    }
+
+    /// The slots that no master serves; none while no map is known.
+    pub(crate) fn unserved_slots(&self) -> Vec<RangeInclusive<u16>> {
+        let map = self.state.map.load();
+        if map.masters.is_empty() && self.state.last_error().is_some() {
+            return Vec::new();
+        }
+        slot_map::ranges_where(|slot| map.owners[usize::from(slot)] == NOBODY)
+    }
+
+    /// The user that connects.
+    pub(crate) fn user(&self) -> &str {
+        self.state.seeds[0].redis_settings().username().unwrap_or("default")
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        let before = self.state.opened_before.load(Ordering::Relaxed);
+        let add = |sum, node: &Arc<Member>| sum + node.link.health().opened;
+        let opened = self.state.nodes().values().fold(before, add);
+        let (reports, unserved) = (self.reports(), self.unserved_slots());
+        let missing = reports.iter().filter(|report| report.down.is_some()).count();
+        let breaker = match missing {
+            0 if unserved.is_empty() => BreakerState::Closed,
+            missing if missing == reports.len() => BreakerState::Open,
+            _ => BreakerState::Partial,
+        };
+        let unserved = (!unserved.is_empty())
+            .then(|| format!("no master serves slots {}", slot_map::describe_ranges(&unserved)));
+        let last_error = reports.iter().find_map(NodeReport::describe_down).or(unserved);
+        Health { breaker, opened, last_error: last_error.map(Into::into) }
     }
 }
 
@@ -194,7 +263,7 @@ enum Redirection {
 }
 
 impl Redirection {
-    fn of(error: &RedisStoreError, asked_host: &str) -> Option<Self> {
+    fn from_error(error: &RedisStoreError, asked_host: &str) -> Option<Self> {
         let RedisStoreError::Server { source } = error else {
             return None;
         };
@@ -221,19 +290,14 @@ async fn refresh(state: Arc<ClusterState>) {
     let mut failures = 0;
     loop {
         state.stale.notified().await;
-        let learned = within(state.link_options.connect_timeout, state.learn()).await;
-        match learned {
-            Ok(()) => {
-                failures = 0;
-                tokio::time::sleep(REFRESH_PAUSE).await;
-            }
-            Err(error) => {
-                *state.last_error() = Some(describe(&error));
-                failures += 1;
-                tokio::time::sleep(backoff::delay(failures)).await;
-                // Nobody else may ask before there is something to be asked.
-                state.stale.notify_one();
-            }
+        if state.try_learn().await.is_ok() {
+            failures = 0;
+            tokio::time::sleep(REFRESH_PAUSE).await;
+        } else {
+            failures += 1;
+            tokio::time::sleep(backoff::delay(failures)).await;
+            // Nobody else may ask before there is something to be asked.
+            state.stale.notify_one();
         }
     }
 }
@@ -258,12 +322,26 @@ impl ClusterState {
             return Err(self.unserved());
         }
         let info = tls::with_address(&self.seeds[0], address.host.clone(), address.port);
-        let node = Node::at(info, self.link_options.connect_timeout);
+        let findings = Findings::new(Arc::clone(&self.link_options.counters));
+        let node = Node::at(info, self.link_options.connect_timeout, findings);
         let link =
             Link::new(node, self.link_options.failures_max, &self.link_options.runtime, None);
         let member = Arc::new(Member { address: address.clone(), link });
         nodes.insert(address.clone(), member.clone());
         Ok(member)
+    }
+
+    /// Asks who serves what, in time, and notes what came of it.
+    async fn try_learn(&self) -> Result<(), RedisStoreError> {
+        let learned = within(self.link_options.connect_timeout, self.learn()).await;
+        match &learned {
+            Ok(()) => self.map_findings.record_success(),
+            Err(error) => {
+                self.map_findings.record_connect(error);
+                *self.last_error() = Some(describe(error));
+            }
+        }
+        learned
     }
 
     /// Asks who serves what.
@@ -334,6 +412,30 @@ impl ClusterState {
 
     fn last_error(&self) -> MutexGuard<'_, Option<Arc<str>>> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SlotOwners {
+    /// Each master that serves a slot, with a tag in one of its slots.
+    fn probe_targets(&self) -> ProbeTargets {
+        let mut tags: Vec<Option<u32>> = vec![None; self.masters.len()];
+        let mut missing = tags.len();
+        for tag in 0..TAGS_TRIED_MAX {
+            if missing == 0 {
+                break;
+            }
+            let owner = usize::from(self.owners[usize::from(slot_of(tag.to_string().as_bytes()))]);
+            if let Some(found @ None) = tags.get_mut(owner) {
+                *found = Some(tag);
+                missing -= 1;
+            }
+        }
+        self.masters
+            .iter()
+            .cloned()
+            .zip(tags)
+            .filter_map(|(master, tag)| Some((master, tag?)))
+            .collect()
     }
 }
 

@@ -1,20 +1,19 @@
 //! Where the counters are, and how connections are made: within a time, and only to servers that the
-//! scripts run on.
+//! scripts run on and that take writes.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, ConnectionInfo, Value};
-use tollbar::remote::{Connector, Exchange, Link, within};
+use tollbar::remote::{BreakerState, Connector, Exchange, Link, within};
 
 use super::Connection;
+use super::findings::{Findings, NodeReport};
+use super::info::ServerInfo;
 use super::sentinel::Sentinels;
 use super::tls::{self, Tls};
 use crate::error::RedisStoreError;
-
-/// The oldest Redis: the first whose `SET` and `TIME` do in scripts what is needed.
-const VERSION_MIN: (u32, u32) = (6, 2);
 
 /// To one server. While the answers of one are handed out, it works for the other: with one alone,
 /// both sides wait for each other by turns.
@@ -29,6 +28,7 @@ pub(crate) struct Node {
     endpoint: Endpoint,
     name: Arc<str>,
     connect_timeout: Duration,
+    pub(crate) findings: Arc<Findings>,
 }
 
 #[derive(Clone)]
@@ -40,17 +40,19 @@ enum Endpoint {
 
 impl Node {
     /// The server at an address. Its name is the address alone: what else is known of it is secret.
-    pub(crate) fn at(info: ConnectionInfo, connect_timeout: Duration) -> Self {
+    pub(crate) fn at(info: ConnectionInfo, connect_timeout: Duration, findings: Findings) -> Self {
         let name = info.addr().to_string().into();
-        Self { endpoint: Endpoint::At(Box::new(info)), name, connect_timeout }
+        let findings = Arc::new(findings);
+        Self { endpoint: Endpoint::At(Box::new(info)), name, connect_timeout, findings }
     }
 
     pub(crate) fn single(
         url: &str,
         tls: Option<&Tls>,
         connect_timeout: Duration,
+        findings: Findings,
     ) -> Result<Self, RedisStoreError> {
-        Ok(Self::at(tls::connection_info(url, tls)?, connect_timeout))
+        Ok(Self::at(tls::connection_info(url, tls)?, connect_timeout, findings))
     }
 
     /// The master that the sentinels at `urls` call `master`.
@@ -59,18 +61,38 @@ impl Node {
         master: &str,
         tls: Option<&Tls>,
         connect_timeout: Duration,
+        findings: Findings,
     ) -> Result<Self, RedisStoreError> {
         let sentinels = Sentinels::new(urls, master, tls)?;
         let name = format!("the master `{master}`").into();
-        Ok(Self { endpoint: Endpoint::MasterOf(sentinels), name, connect_timeout })
+        let findings = Arc::new(findings);
+        Ok(Self { endpoint: Endpoint::MasterOf(sentinels), name, connect_timeout, findings })
+    }
+
+    /// The user that connects.
+    pub(crate) fn user(&self) -> &str {
+        let info = match &self.endpoint {
+            Endpoint::At(info) => info,
+            Endpoint::MasterOf(sentinels) => sentinels.first(),
+        };
+        info.redis_settings().username().unwrap_or("default")
+    }
+
+    /// True where sentinels name the server.
+    pub(crate) fn has_sentinels(&self) -> bool {
+        matches!(self.endpoint, Endpoint::MasterOf(_))
     }
 
     async fn attempt(&self, info: &ConnectionInfo) -> Result<Connection, RedisStoreError> {
         let mut connection = Connection::to(info).await?;
-        let info = connection.ask(redis::cmd("INFO").arg("server")).await?;
-        let version = version_in(&info);
-        if version_of(&version).is_none_or(|version| version < VERSION_MIN) {
-            return Err(RedisStoreError::TooOld { node: self.name(), version });
+        let info = ServerInfo::parse(&connection.ask(&redis::cmd("INFO")).await?);
+        // A connection to a server that answers no check would be given up and made again all the time.
+        if info.is_too_old() {
+            return Err(RedisStoreError::TooOld { node: self.name(), version: info.version });
+        } else if info.is_loading {
+            return Err(RedisStoreError::Loading { node: self.name() });
+        } else if info.is_read_only {
+            return Err(RedisStoreError::Replica { node: self.name() });
         }
         Ok(connection)
     }
@@ -97,6 +119,9 @@ impl Connector for Node {
             Ok(connections)
         };
         let connected = within(self.connect_timeout, attempts).await;
+        if let Err(error) = &connected {
+            self.findings.record_connect(error);
+        }
         connected.map_err(|error| match &self.endpoint {
             Endpoint::At(info) => tls::explain_timeout(error, info),
             Endpoint::MasterOf(sentinels) => sentinels.explain_timeout(error),
@@ -129,20 +154,29 @@ pub(crate) async fn ask(
             SendMode::Asking => connection.ask_with_asking(command).await,
         }?)
     };
-    link.ask(exchange, ask).await
+    let answer = link.ask(exchange, ask).await;
+    if let Err(error) = &answer {
+        link.server().findings.record(error);
+    }
+    answer
 }
 
-/// What the server calls its version.
-fn version_in(info: &Value) -> String {
-    let text: String = redis::from_redis_value_ref(info).unwrap_or_default();
-    // Valkey says that it is compatible with a Redis that is new enough.
-    let line = text.lines().find_map(|line| line.strip_prefix("redis_version:"));
-    line.unwrap_or_default().trim().to_owned()
+/// What is known of the server that `link` leads to.
+pub(crate) fn report(link: &Link<Node>) -> NodeReport {
+    let health = link.health();
+    let down = (health.breaker != BreakerState::Closed)
+        .then(|| health.last_error.unwrap_or_else(|| "connecting".into()));
+    link.server().findings.report(link.name(), down)
 }
 
-fn version_of(text: &str) -> Option<(u32, u32)> {
-    let mut parts = text.split('.').map(str::parse);
-    Some((parts.next()?.ok()?, parts.next()?.ok()?))
+/// Asks the server of itself, in time, and notes what it says.
+pub(crate) async fn ask_info(
+    link: &Link<Node>,
+    exchange: &Exchange<'_>,
+) -> Result<(), RedisStoreError> {
+    let answer = ask(link, exchange, &redis::cmd("INFO"), SendMode::Plain).await?;
+    link.server().findings.record_info(&ServerInfo::parse(&answer));
+    Ok(())
 }
 
 impl fmt::Debug for Node {
@@ -157,25 +191,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_compared_as_numbers() {
-        assert!(version_of("6.2.0").unwrap() >= VERSION_MIN);
-        assert!(version_of("10.0.1").unwrap() >= VERSION_MIN);
-        assert!(version_of("6.0.16").unwrap() < VERSION_MIN);
-        assert_eq!(version_of("unknown"), None);
-    }
-
-    #[test]
-    fn a_version_is_found_in_what_a_server_says_of_itself() {
-        let info = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let said = info("# Server\r\nredis_version:7.0.15\r\nredis_mode:cluster\r\n");
-        assert_eq!(version_in(&said), "7.0.15");
-        assert_eq!(version_in(&Value::Nil), "");
-    }
-
-    #[test]
     fn a_password_does_not_show() {
         let timeout = Duration::from_secs(1);
-        let node = Node::single("redis://user:hunter2@127.0.0.1:7", None, timeout).unwrap();
+        let (url, findings) = ("redis://user:hunter2@127.0.0.1:7", Findings::new(Arc::default()));
+        let node = Node::single(url, None, timeout, findings).unwrap();
         assert_eq!(format!("{node:?}"), "Node(127.0.0.1:7)");
+        assert_eq!(node.user(), "user");
     }
 }

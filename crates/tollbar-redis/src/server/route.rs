@@ -1,12 +1,15 @@
 //! Which server a command goes to: the only one, or the one of a cluster that has its slot.
 
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 use tollbar::remote::{Deadlines, Exchange, Health, Link, RemoteCounters};
 
 use super::cluster::Cluster;
+use super::findings::{LastSeen, NodeReport, ServerCounters};
 use super::node::{self, Node, SendMode};
 use super::slot_map::slot_of;
 use crate::error::RedisStoreError;
@@ -16,6 +19,9 @@ pub(crate) struct Route {
     pub(crate) deadlines: Deadlines,
     pub(crate) topology: Topology,
     pub(crate) counters: RemoteCounters,
+    pub(crate) server_counters: Arc<ServerCounters>,
+    /// More checks at once than may be under way.
+    pub(crate) overload: LastSeen,
 }
 
 pub(crate) enum Topology {
@@ -25,7 +31,11 @@ pub(crate) enum Topology {
 
 impl Route {
     pub(crate) fn begin(&self) -> Result<Exchange<'_>, RedisStoreError> {
-        Ok(self.deadlines.begin().inspect_err(|error| self.counters.failed(error))?)
+        let begun = self.deadlines.begin().inspect_err(|error| {
+            self.counters.failed(error);
+            self.overload.record();
+        });
+        Ok(begun?)
     }
 
     /// Asks about `key`, and whatever else is in its slot.
@@ -36,10 +46,7 @@ impl Route {
         command: &Cmd,
     ) -> Result<Value, RedisStoreError> {
         let asked_at = Instant::now();
-        let answer = match &self.topology {
-            Topology::Server(link) => node::ask(link, exchange, command, SendMode::Plain).await,
-            Topology::Cluster(cluster) => cluster.ask(exchange, slot_of(key), command).await,
-        };
+        let answer = self.send(exchange, key, command).await;
         match &answer {
             Err(error) if !error.is_unknown_script() => self.counters.failed(error),
             // That a script has to be sent again is an answer too.
@@ -48,8 +55,45 @@ impl Route {
         answer
     }
 
+    /// Asks about `key` without counting it: for what is no check.
+    pub(crate) async fn send(
+        &self,
+        exchange: &Exchange<'_>,
+        key: &[u8],
+        command: &Cmd,
+    ) -> Result<Value, RedisStoreError> {
+        match &self.topology {
+            Topology::Server(link) => node::ask(link, exchange, command, SendMode::Plain).await,
+            Topology::Cluster(cluster) => cluster.ask(exchange, slot_of(key), command).await,
+        }
+    }
+
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.topology, Topology::Cluster(_))
+    }
+
+    /// What is known of each server that has counters. Asks nobody.
+    pub(crate) fn reports(&self) -> Vec<NodeReport> {
+        match &self.topology {
+            Topology::Server(link) => vec![node::report(link)],
+            Topology::Cluster(cluster) => cluster.reports(),
+        }
+    }
+
+    /// The slots of a cluster that no master serves.
+    pub(crate) fn unserved_slots(&self) -> Vec<RangeInclusive<u16>> {
+        match &self.topology {
+            Topology::Server(_) => Vec::new(),
+            Topology::Cluster(cluster) => cluster.unserved_slots(),
+        }
+    }
+
+    /// The user that connects.
+    pub(crate) fn user(&self) -> &str {
+        match &self.topology {
+            Topology::Server(link) => link.server().user(),
+            Topology::Cluster(cluster) => cluster.user(),
+        }
     }
 
     pub(crate) fn health(&self) -> Health {

@@ -62,6 +62,11 @@ impl Sentinels {
         Err(RedisStoreError::NoMaster { master: self.master.clone() })
     }
 
+    /// The address of the first.
+    pub(crate) fn first(&self) -> &ConnectionInfo {
+        &self.infos[0]
+    }
+
     /// Why there is no connection to any.
     pub(crate) fn explain_timeout(&self, error: RedisStoreError) -> RedisStoreError {
         tls::explain_timeout(error, &self.infos[0])

@@ -18,6 +18,32 @@ pub(crate) fn slot_of(name: &[u8]) -> u16 {
     crc16(tag.unwrap_or(name)) % SLOT_COUNT
 }
 
+/// The runs of slots for which `is_in` holds.
+pub(crate) fn ranges_where(is_in: impl Fn(u16) -> bool) -> Vec<RangeInclusive<u16>> {
+    let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
+    for slot in (0..SLOT_COUNT).filter(|slot| is_in(*slot)) {
+        match ranges.last_mut() {
+            Some(last) if *last.end() + 1 == slot => *last = *last.start()..=slot,
+            _ => ranges.push(slot..=slot),
+        }
+    }
+    ranges
+}
+
+/// Ranges of slots as text, `0-5460, 7000`: the first few of them.
+pub(crate) fn describe_ranges(ranges: &[RangeInclusive<u16>]) -> String {
+    const SHOWN_MAX: usize = 8;
+    let shown = ranges.iter().take(SHOWN_MAX).map(|range| match range.start() {
+        start if start == range.end() => start.to_string(),
+        start => format!("{start}-{}", range.end()),
+    });
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match ranges.len().saturating_sub(SHOWN_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more ranges"),
+    }
+}
+
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
@@ -94,6 +120,16 @@ mod tests {
         assert_ne!(slot_of(b"{}foo"), slot_of(b"{}bar"));
     }
 
+    #[test]
+    fn slots_are_told_in_ranges() {
+        let ranges = ranges_where(|slot| slot < 3 || slot == 7 || slot >= 16_382);
+        assert_eq!(ranges, [0..=2, 7..=7, 16_382..=16_383]);
+        assert_eq!(describe_ranges(&ranges), "0-2, 7, 16382-16383");
+        let many = ranges_where(|slot| slot % 2 == 0);
+        assert!(describe_ranges(&many).ends_with("14 and 8184 more ranges"));
+        assert_eq!(describe_ranges(&[]), "");
+    }
+
     fn text(text: &str) -> Value {
         Value::BulkString(text.into())
     }
@@ -130,7 +166,8 @@ mod tests {
 
     #[test]
     fn redirections_are_read() {
-        let parsed = |text| NodeAddress::parse(text, "here").map(|it| (it.host, it.port));
+        let parsed =
+            |text| NodeAddress::parse(text, "here").map(|address| (address.host, address.port));
         assert_eq!(parsed("10.0.0.1:7000"), Some(("10.0.0.1".to_owned(), 7_000)));
         assert_eq!(parsed(":7000"), Some(("here".to_owned(), 7_000)));
         assert_eq!(parsed("::1:7000"), Some(("::1".to_owned(), 7_000)));

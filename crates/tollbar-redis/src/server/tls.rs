@@ -120,6 +120,10 @@ pub(crate) fn with_address(info: &ConnectionInfo, host: String, port: u16) -> Co
 fn choose_provider() {
     if CryptoProvider::get_default().is_none() {
         // Somebody else may have been faster, which is as good.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "another part of the process may have installed one before"
+        )]
         let _ = ring::default_provider().install_default();
     }
 }

@@ -5,6 +5,9 @@
 //! that is it. Where one denies, or cannot be asked, the others are given back what they took. Nothing
 //! passes that may not. What was taken for that moment can deny others for nothing; and where it cannot
 //! be given back, because the deadline has come, it stays charged.
+//!
+//! A part that denies decides the request, whatever has become of the other parts: otherwise a client that is
+//! over one limit would pass because the server of another one is down.
 
 use std::collections::BTreeMap;
 
@@ -20,45 +23,67 @@ use crate::server::slot_map::slot_of;
 use crate::store::RedisStore;
 
 /// The entries of one slot, and where they are in the batch.
-struct SlotBatch<'e> {
-    positions: Vec<usize>,
-    entries: Vec<Entry<'e>>,
+#[derive(Debug)]
+pub(super) struct SlotBatch<'e> {
+    pub(super) positions: Vec<usize>,
+    pub(super) entries: Vec<Entry<'e>>,
 }
 
-impl SlotBatch<'_> {
-    fn is_allowed(&self) -> bool {
+impl<'e> SlotBatch<'e> {
+    /// Puts entries together of which `place_of` is the same, in the order of that.
+    pub(super) fn group<P: Ord>(
+        entries: &[Entry<'e>],
+        place_of: impl Fn(&Entry<'e>) -> P,
+    ) -> Vec<Self> {
+        let mut slot_batches = BTreeMap::new();
+        for (position, entry) in entries.iter().enumerate() {
+            let new = || Self { positions: Vec::new(), entries: Vec::new() };
+            let slot_batch: &mut Self = slot_batches.entry(place_of(entry)).or_insert_with(new);
+            slot_batch.positions.push(position);
+            slot_batch.entries.push(entry.clone());
+        }
+        slot_batches.into_values().collect()
+    }
+
+    /// True where it has been decided, and may pass.
+    pub(super) fn is_allowed(&self) -> bool {
         let denies = |entry: &Entry<'_>| {
-            entry.role() == Role::Enforce && !entry.decision().is_some_and(|it| it.is_allowed())
+            entry.role() == Role::Enforce
+                && !entry.decision().is_some_and(|decision| decision.is_allowed())
         };
         !self.entries.iter().any(denies)
+    }
+
+    /// True where it has been decided, and may not pass.
+    pub(super) fn is_denied(&self) -> bool {
+        let denies = |entry: &Entry<'_>| {
+            entry.role() == Role::Enforce
+                && entry.decision().is_some_and(|decision| !decision.is_allowed())
+        };
+        self.entries.iter().any(denies)
+    }
+
+    /// Puts the entries where they came from.
+    pub(super) fn put_back(self, batch: &mut Batch<'_, 'e>) {
+        for (position, entry) in self.positions.into_iter().zip(self.entries) {
+            batch.entries_mut()[position] = entry;
+        }
     }
 }
 
 impl RedisStore {
     pub(crate) async fn check_scattered(
         &self,
+        exchange: &Exchange<'_>,
         batch: &mut Batch<'_, '_>,
     ) -> Result<(), RedisStoreError> {
-        let mut slot_batches = self.slot_batches(batch.entries());
-        self.check_slots(&self.route.begin()?, &mut slot_batches, batch.charge()).await?;
+        let slot = |entry: &Entry<'_>| slot_of(&self.names.counter(entry.key(), entry.policy()));
+        let mut slot_batches = SlotBatch::group(batch.entries(), slot);
+        self.check_slots(exchange, &mut slot_batches, batch.charge()).await?;
         for slot_batch in slot_batches {
-            for (position, entry) in slot_batch.positions.into_iter().zip(slot_batch.entries) {
-                batch.entries_mut()[position] = entry;
-            }
+            slot_batch.put_back(batch);
         }
         Ok(())
-    }
-
-    fn slot_batches<'e>(&self, entries: &[Entry<'e>]) -> Vec<SlotBatch<'e>> {
-        let mut slot_batches = BTreeMap::new();
-        for (position, entry) in entries.iter().enumerate() {
-            let slot = slot_of(&self.names.counter(entry.key(), entry.policy()));
-            let new = || SlotBatch { positions: Vec::new(), entries: Vec::new() };
-            let slot_batch: &mut SlotBatch<'e> = slot_batches.entry(slot).or_insert_with(new);
-            slot_batch.positions.push(position);
-            slot_batch.entries.push(entry.clone());
-        }
-        slot_batches.into_values().collect()
     }
 
     async fn check_slots(
@@ -71,16 +96,23 @@ impl RedisStore {
             slot_batches.iter_mut().map(|slot_batch| self.check_slot(exchange, slot_batch, charge));
         let answered = join_all(asked).await;
         let failure = answered.iter().find_map(|answer| answer.as_ref().err()).cloned();
-        let passes = failure.is_none() && slot_batches.iter().all(SlotBatch::is_allowed);
-        if !passes && charge == Charge::AllOrNone {
+        if charge == Charge::Independent {
+            return failure.map_or(Ok(()), Err);
+        }
+        let is_denied = slot_batches.iter().any(SlotBatch::is_denied);
+        if failure.is_some() || is_denied {
             let charged =
                 slot_batches.iter_mut().zip(&answered).filter_map(|(slot_batch, answer)| {
                     (answer.is_ok() && slot_batch.is_allowed()).then_some(slot_batch)
                 });
             let given_back = charged.map(|slot_batch| self.give_back(exchange, slot_batch));
-            join_all(given_back).await.into_iter().collect::<Result<(), _>>()?;
+            let given_back: Result<(), _> = join_all(given_back).await.into_iter().collect();
+            if !is_denied {
+                given_back?;
+            }
         }
-        failure.map_or(Ok(()), Err)
+        // A denial is one, also where other slots did not answer.
+        failure.filter(|_| !is_denied).map_or(Ok(()), Err)
     }
 
     async fn check_slot(
@@ -94,7 +126,9 @@ impl RedisStore {
             Charge::Independent => Batch::independent(&mut slot_batch.entries),
         };
         let call = ScriptCall::for_batch(&self.names, &batch, KeyLocation::PartOfCluster)?;
-        reply::read_decisions(&self.ask_by(exchange, &call).await?, &mut slot_batch.entries)
+        let answer = self.ask_by(exchange, &call).await;
+        let answer = answer.inspect_err(|error| self.suspect(error, &slot_batch.entries));
+        reply::read_decisions(&answer?, &mut slot_batch.entries)
     }
 
     /// Gives back what a part has charged, and says what remains then.
@@ -103,19 +137,26 @@ impl RedisStore {
         exchange: &Exchange<'_>,
         slot_batch: &mut SlotBatch<'_>,
     ) -> Result<(), RedisStoreError> {
-        let is_charged =
-            |entry: &&Entry<'_>| entry.decision().is_some_and(|decision| decision.is_allowed());
         let refunds: Vec<Adjustment<'_>> = slot_batch
             .entries
             .iter()
-            .filter(is_charged)
+            .filter(|entry| entry.is_paid())
             .map(|entry| {
                 let spending = Spending { reserved: entry.cost(), spent: 0 };
                 Adjustment::new(entry.key(), entry.policy(), entry.stamp(), spending)
             })
             .collect();
-        let call = ScriptCall::settle(&self.names, None, &refunds, KeyLocation::PartOfCluster)?;
+        let call = ScriptCall::refund(&self.names, &refunds, KeyLocation::PartOfCluster)?;
         self.ask_by(exchange, &call).await?;
+        self.peek_again(exchange, slot_batch).await
+    }
+
+    /// Has entries that were charged, and are not any more, say what remains now.
+    pub(super) async fn peek_again(
+        &self,
+        exchange: &Exchange<'_>,
+        slot_batch: &mut SlotBatch<'_>,
+    ) -> Result<(), RedisStoreError> {
         let mut peeks: Vec<Entry<'_>> =
             slot_batch.entries.iter().map(|entry| entry.clone().with_cost(0)).collect();
         let call = ScriptCall::for_batch(
@@ -127,7 +168,7 @@ impl RedisStore {
         for (entry, peek) in slot_batch.entries.iter_mut().zip(&peeks) {
             // A shadow that denied has its answer.
             if let Some(decision) = peek.decision()
-                && is_charged(&&*entry)
+                && entry.is_paid()
             {
                 entry.decide(decision);
             }

@@ -56,7 +56,7 @@ fn eight_tasks_in_two_processes_admit_exactly_the_limit() {
             let output = member.wait_with_output().expect("it ends");
             let text = String::from_utf8(output.stdout).expect("tests print text");
             let (_, rest) = text.split_once("admitted=").expect("it says what it got");
-            rest.split_whitespace().next().and_then(|it| it.parse().ok()).expect("a number")
+            rest.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number")
         })
         .collect();
     // 2,000 asked of each, so each got some; a day's thousand earns one every 86 s.

@@ -8,8 +8,11 @@ use std::time::Duration;
 use crate::support::{Patient, RUNTIME, cause};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollbar::{Batch, Entry, ManualClock, Policy, Store, Timestamp};
-use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError};
+use tollbar::store::Once;
+use tollbar::{Batch, Entry, ManualClock, Outcome, Policy, Store, Timestamp};
+use tollbar_redis::{
+    FaultKind, FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError,
+};
 use tollbar_testkit::redis::process::RedisProcess;
 use tollbar_testkit::subject::Subject;
 use tollbar_testkit::suite;
@@ -76,7 +79,7 @@ fn a_stampede_on_one_key_is_answered_by_the_first_that_are_denied() {
         assert!(calls <= 10 + 2 * SAME_MAX as u64, "{calls} calls for {} policies", policies.len());
         // Without it nearly all of them reach the server.
         let server = RedisProcess::start();
-        let store = RUNTIME.block_on(builder(&server).connect()).unwrap();
+        let store = RUNTIME.block_on(builder(&server).max_in_flight_per_key(0).connect()).unwrap();
         let (admitted, calls) = stampede(store, &server, policies);
         assert_eq!(admitted, 10);
         assert!(calls > ASKING as u64 / 4, "{calls} calls: the guard was not needed");
@@ -94,13 +97,13 @@ fn a_guard_denies_nobody_whom_the_limit_allows() {
 }
 
 /// A store with a guard, on a clock of the test's.
-struct Guarded {
+struct GuardedStore {
     store: RedisStore,
     clock: ManualClock,
     _server: Arc<RedisProcess>,
 }
 
-impl Subject for Guarded {
+impl Subject for GuardedStore {
     fn name(&self) -> &'static str {
         "redis behind a guard"
     }
@@ -124,7 +127,7 @@ fn a_guarded_store_passes_the_whole_suite() {
             .test_clock(clock.clone(), Duration::from_hours(1))
             .max_in_flight_per_key(1);
         let store = RUNTIME.block_on(builder.connect()).unwrap();
-        Box::new(Guarded { store, clock, _server: server })
+        Box::new(GuardedStore { store, clock, _server: server })
     });
 }
 
@@ -145,6 +148,11 @@ fn one_check_too_many_fails_at_once_and_leaves_room_when_others_are_done() {
             let is_it = matches!(cause(&error), RedisStoreError::Overloaded { max_in_flight: 3 });
             assert!(is_it, "{error:?}");
         }
+        assert_eq!(store.stats().errors.overloaded, 10);
+        let faults = store.faults();
+        let [fault] = &faults[..] else { panic!("{faults:?}") };
+        assert!(fault.kind == FaultKind::Overloaded && fault.kind.is_outage(), "{fault:?}");
+        assert!(fault.detail.contains("more than 3 checks"), "{fault}");
         // One that is given up makes room.
         drop(waiting.pop());
         store.check(b"key", &policy, 0).await.unwrap();
@@ -155,7 +163,54 @@ fn one_check_too_many_fails_at_once_and_leaves_room_when_others_are_done() {
     });
 }
 
-/// Those who wait behind others wait no longer than a check may take.
+/// A flood on one key filled the room of all checks: those of every key failed, and were let through.
+#[test]
+fn a_flood_on_one_key_is_denied_and_leaves_room_for_other_keys() {
+    let policy = || Policy::fixed_window("10/day").unwrap();
+    for is_named in [false, true] {
+        let server = RedisProcess::start();
+        let builder = builder(&server).max_in_flight(64).max_in_flight_per_key(4);
+        let store = Arc::new(RUNTIME.block_on(builder.connect()).unwrap());
+        ask(&server, &["CLIENT", "PAUSE", "500", "ALL"]);
+        RUNTIME.block_on(async {
+            let mut flood = JoinSet::new();
+            for number in 0..200_u64 {
+                let store = store.clone();
+                flood.spawn(async move {
+                    let policy = policy();
+                    if !is_named {
+                        return store.check(b"hot", &policy, 1).await.unwrap().outcome();
+                    }
+                    let mut entries = [Entry::new("hot", &policy)];
+                    let request_id = number.to_le_bytes();
+                    let once = Once { request_id: &request_id, ttl: Duration::from_mins(1) };
+                    store.decide(Batch::all_or_none(&mut entries).once(once)).await.unwrap();
+                    entries[0].decision().unwrap().outcome()
+                });
+            }
+            // Behind all of them.
+            let other = flood.spawn({
+                let store = store.clone();
+                async move { store.check(b"other", &policy(), 0).await.unwrap().outcome() }
+            });
+            let (mut allowed, mut busy) = (0, 0);
+            while let Some(checked) = flood.join_next_with_id().await {
+                let (id, outcome) = checked.unwrap();
+                if id == other.id() {
+                    assert_eq!(outcome, Outcome::Allow);
+                    continue;
+                }
+                allowed += u64::from(outcome == Outcome::Allow);
+                busy += u64::from(outcome == Outcome::Busy);
+            }
+            // Four were sent and sixteen waited.
+            assert_eq!((allowed, busy), (10, 180), "with an id: {is_named}");
+            assert_eq!(store.faults(), []);
+        });
+    }
+}
+
+/// Those who wait behind others wait for half as long as a check may take.
 #[test]
 fn whoever_waits_at_the_guard_does_so_within_the_deadline() {
     const DEADLINE: Duration = Duration::from_millis(60);
@@ -170,11 +225,20 @@ fn whoever_waits_at_the_guard_does_so_within_the_deadline() {
         let mut waiting = JoinSet::new();
         for _ in 0..50 {
             let (store, policy) = (store.clone(), policy.clone());
-            waiting.spawn(async move { store.check(b"key", &policy, 1).await.unwrap_err() });
+            waiting.spawn(async move { store.check(b"key", &policy, 1).await });
         }
-        for error in waiting.join_all().await {
-            assert!(matches!(cause(&error), RedisStoreError::DeadlineMissed { .. }), "{error:?}");
+        let mut sent = 0;
+        for checked in waiting.join_all().await {
+            match checked {
+                Ok(decision) => assert_eq!(decision.outcome(), Outcome::Busy),
+                Err(error) => {
+                    let is_it = matches!(cause(&error), RedisStoreError::DeadlineMissed { .. });
+                    assert!(is_it, "{error:?}");
+                    sent += 1;
+                }
+            }
         }
+        assert_eq!(sent, 1, "one is under way, and all others wait for it");
         assert!(
             started.elapsed() < DEADLINE + Duration::from_millis(250),
             "{:?}",

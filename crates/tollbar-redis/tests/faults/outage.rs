@@ -42,20 +42,20 @@ fn ask(server: &RedisProcess, words: &[&str]) -> Value {
 
 /// What a few tasks that never stop asking have seen.
 #[derive(Default)]
-struct Seen {
+struct LoadCounts {
     answered: AtomicU64,
     failed: AtomicU64,
     longest_us: AtomicU64,
 }
 
 struct Load {
-    seen: Arc<Seen>,
+    seen: Arc<LoadCounts>,
     tasks: tokio::task::JoinSet<()>,
 }
 
 impl Load {
     fn on(store: &Arc<RedisStore>) -> Self {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(LoadCounts::default());
         let mut tasks = tokio::task::JoinSet::new();
         for task in 0..4_u8 {
             let (store, seen) = (store.clone(), seen.clone());
@@ -76,7 +76,7 @@ impl Load {
         Self { seen, tasks }
     }
 
-    async fn until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) {
+    async fn until(&self, what: &str, is_so: impl Fn(&LoadCounts) -> bool) {
         let started = Instant::now();
         while !is_so(&self.seen) {
             assert!(started.elapsed() < SERVICE_BACK_WITHIN, "waited in vain: {what}");

@@ -39,7 +39,7 @@ fn limits() -> Vec<(&'static str, Policy)> {
     let limits: [(_, Result<Policy, PolicyError>); 7] = [
         ("slow bucket", bucket("20/s", 10)),
         ("fast bucket", bucket("1000/s", 50)),
-        ("leaky bucket", Policy::leaky_bucket("1000/s").and_then(|it| it.with_burst(50))),
+        ("leaky bucket", Policy::leaky_bucket("1000/s").and_then(|policy| policy.with_burst(50))),
         ("fixed window", Policy::fixed_window("50/100ms")),
         ("sliding counter", Policy::sliding_window("50/100ms")),
         ("strict window", Policy::sliding_window_strict("50/100ms", 10)),
@@ -57,7 +57,7 @@ fn builder() -> Option<RedisStoreBuilder> {
         "cluster" => RedisStore::cluster_builder(&urls, subjects),
         _ => RedisStore::builder(urls[0], subjects),
     };
-    let has_gates = std::env::var(GATES).is_ok_and(|it| it == "on");
+    let has_gates = std::env::var(GATES).is_ok_and(|value| value == "on");
     let gated = if has_gates { builder.max_in_flight_per_key(1) } else { builder.deny_cache(0) };
     Some(gated.patient())
 }
@@ -136,8 +136,10 @@ fn judge(store: &str, duration: Duration) {
                     .unwrap()
             })
             .collect();
-        let mut outputs: Vec<_> =
-            members.iter_mut().map(|it| BufReader::new(it.stdout.take().unwrap())).collect();
+        let mut outputs: Vec<_> = members
+            .iter_mut()
+            .map(|member| BufReader::new(member.stdout.take().unwrap()))
+            .collect();
         for output in &mut outputs {
             let mut line = String::new();
             while line != "ready\n" {

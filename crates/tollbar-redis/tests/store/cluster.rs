@@ -5,11 +5,7 @@ use std::time::Duration;
 
 use crate::support::{Patient, RUNTIME};
 use tokio::time::{Instant, sleep};
-use tollbar::store::{Hold, Once, ReservationId};
-use tollbar::{
-    Batch, Charge, Decision, Entry, ManualClock, Outcome, Policy, Role, Store, StoreError,
-    Timestamp,
-};
+use tollbar::{Batch, Decision, Entry, ManualClock, Outcome, Policy, Role, Store, Timestamp};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder};
 use tollbar_testkit::redis::cluster::RedisCluster;
 use tollbar_testkit::redis::launch::{Launch, Program};
@@ -17,7 +13,7 @@ use tollbar_testkit::subject::{Factory, Subject};
 use tollbar_testkit::{suite, vector};
 
 /// The tests share a cluster; who is the last to need it ends it.
-fn cluster() -> Arc<RedisCluster> {
+pub(crate) fn cluster() -> Arc<RedisCluster> {
     static CLUSTER: LazyLock<Mutex<Weak<RedisCluster>>> = LazyLock::new(Mutex::default);
     let mut cluster = CLUSTER.lock().expect("no test panics here");
     cluster.upgrade().unwrap_or_else(|| {
@@ -27,7 +23,7 @@ fn cluster() -> Arc<RedisCluster> {
     })
 }
 
-fn builder(cluster: &RedisCluster) -> RedisStoreBuilder {
+pub(crate) fn builder(cluster: &RedisCluster) -> RedisStoreBuilder {
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     RedisStore::cluster_builder(&urls, KeyNames::Hashed(FleetSecret::new([7; 32])))
@@ -37,9 +33,9 @@ fn builder(cluster: &RedisCluster) -> RedisStoreBuilder {
 }
 
 /// A store in a namespace of its own, over the connection of others.
-struct ClusterSubject {
-    store: RedisStore,
-    clock: ManualClock,
+pub(crate) struct ClusterSubject {
+    pub(crate) store: RedisStore,
+    pub(crate) clock: ManualClock,
     cluster: Arc<RedisCluster>,
 }
 
@@ -59,11 +55,11 @@ impl Subject for ClusterSubject {
 
 impl ClusterSubject {
     /// Keys of which `part` is the same are in one slot.
-    fn new(part: fn(&[u8]) -> &[u8]) -> Self {
+    pub(crate) fn new(part: fn(&[u8]) -> &[u8]) -> Self {
         Self::on(cluster(), part)
     }
 
-    fn on(cluster: Arc<RedisCluster>, part: fn(&[u8]) -> &[u8]) -> Self {
+    pub(crate) fn on(cluster: Arc<RedisCluster>, part: fn(&[u8]) -> &[u8]) -> Self {
         let clock = ManualClock::at(NOW);
         let grace = Duration::from_hours(1);
         let builder = builder(&cluster).test_clock(clock.clone(), grace).colocate_by(part);
@@ -72,7 +68,7 @@ impl ClusterSubject {
     }
 
     /// An empty one on the same clock, which only one of them may use at a time.
-    fn another(&self, now: Timestamp) -> Box<dyn Subject> {
+    pub(crate) fn another(&self, now: Timestamp) -> Box<dyn Subject> {
         self.clock.set(now);
         let store = self.store.with_namespace(&crate::support::unique());
         Box::new(Self { store, clock: self.clock.clone(), cluster: self.cluster.clone() })
@@ -89,7 +85,7 @@ fn a_cluster_passes_the_whole_suite_in_one_slot() {
 
 #[test]
 fn a_cluster_of_valkeys_passes_the_whole_suite_in_one_slot() {
-    let cluster = Arc::new(RedisCluster::launch(&Launch::of(Program::Valkey)));
+    let cluster = Arc::new(RedisCluster::launch(&Launch::new(Program::Valkey)));
     let subject = ClusterSubject::on(cluster, |_| b"together");
     let factory: &Factory<'_> = &|now| subject.another(now);
     suite::run_all(factory);
@@ -110,7 +106,7 @@ fn a_cluster_answers_the_vectors_of_batches_across_slots() {
     }
 }
 
-const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 #[test]
 fn a_request_across_slots_that_is_denied_leaves_nothing_charged() {
@@ -192,31 +188,6 @@ fn requests_across_slots_never_pass_more_than_may() {
         assert_eq!(admitted + left, 100, "what was not admitted was given back");
     }
     assert!(admitted.iter().sum::<u64>() >= 200, "{admitted:?}");
-}
-
-#[test]
-fn requests_with_a_name_must_be_in_one_slot() {
-    let subject = ClusterSubject::new(|key| key);
-    let policy = Policy::fixed_window("10/min").unwrap();
-    let other = Policy::token_bucket("10/min").unwrap();
-    let ttl = Duration::from_mins(1);
-    let hold = Hold { id: ReservationId(1), ttl };
-    let once = Once { request_id: b"r1", ttl };
-    let mut apart = [Entry::new("a", &policy), Entry::new("b", &policy)];
-    for batch in [
-        Batch::all_or_none(&mut apart.clone()).held(hold),
-        Batch::all_or_none(&mut apart).once(once),
-    ] {
-        let error = subject.store.decide(batch).wait().unwrap_err();
-        assert!(matches!(error, StoreError::CrossSlot { .. }), "{error:?}");
-        assert!(error.to_string().contains("`colocate_by`"), "{error}");
-    }
-    // Of one key, any number of policies.
-    let mut together = [Entry::new("a", &policy), Entry::new("a", &other)];
-    let batch = Batch::all_or_none(&mut together).held(hold).once(once);
-    assert_eq!(batch.charge(), Charge::AllOrNone);
-    subject.store.decide(batch).wait().unwrap();
-    assert_eq!(together[0].decision().unwrap().remaining().unwrap(), 9);
 }
 
 const FAILOVER_DEADLINE: Duration = Duration::from_millis(100);

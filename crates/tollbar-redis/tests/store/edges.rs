@@ -48,7 +48,7 @@ fn what_is_given_back_or_charged_after_the_fact_stops_to_count_when_the_oracle_s
         let ends = [reset_at, START.after(policy.window())]
             .into_iter()
             .flat_map(|end| [end, end.after(policy.window())])
-            .chain(policy.warm_up().map(|it| START.after(it.over)))
+            .chain(policy.warm_up().map(|warm_up| START.after(warm_up.over)))
             .chain(policy.lease_ttl().map(|ttl| START.after(ttl)));
         let instants = ends.flat_map(around).filter(|now| *now >= START);
         let cases = instants.flat_map(|now| [0, 1, 4, 9, 30_000].map(|spent| (now, spent)));
@@ -124,7 +124,7 @@ fn a_reservation_with_an_id_can_be_sent_again_and_settled_once() {
 /// given what time has paid.
 #[test]
 fn parts_of_a_microsecond_that_were_given_back_count_against_later_refunds() {
-    let policy = Policy::token_bucket("3/7us").and_then(|it| it.with_burst(1_000)).unwrap();
+    let policy = Policy::token_bucket("3/7us").and_then(|policy| policy.with_burst(1_000)).unwrap();
     let mut duel = Duel::new(RedisSubject::boxed(START));
     let mut ids = (0..).map(ReservationId);
     for (cancelled, wait_us) in [(0, 0), (1, 0), (3, 0), (3, 500), (3, 1_150), (3, 1_166)] {

@@ -30,7 +30,7 @@ for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
 end";
 
 /// A store whose keys expire as they do in production, and a client to look at them.
-struct World {
+struct ExpiryFixture {
     store: RedisStore,
     clock: ManualClock,
     client: redis::Connection,
@@ -44,7 +44,7 @@ struct World {
     _server: Arc<RedisProcess>,
 }
 
-impl World {
+impl ExpiryFixture {
     /// At 35 s past midnight.
     fn new() -> Self {
         let server = server();
@@ -55,8 +55,8 @@ impl World {
             .test_clock(clock.clone(), Duration::ZERO)
             .patient();
         let store = RUNTIME.block_on(store.connect()).expect("the server is there");
-        let client = redis::Client::open(server.url()).and_then(|it| it.get_connection());
-        let mut world = Self {
+        let client = redis::Client::open(server.url()).and_then(|client| client.get_connection());
+        let mut fixture = Self {
             store,
             clock,
             client: client.expect("the server is there"),
@@ -66,8 +66,8 @@ impl World {
             holds: 0,
             _server: server,
         };
-        world.behind_us = world.server_now_us() - MIDNIGHT_US - 35_000_000;
-        world
+        fixture.behind_us = fixture.server_now_us() - MIDNIGHT_US - 35_000_000;
+        fixture
     }
 
     fn server_now_us(&mut self) -> u64 {
@@ -137,7 +137,12 @@ impl World {
     }
 
     /// Asks for `cost` in one of the ways there are, each of which is another script; says when.
-    fn charge(&mut self, way: Way, policy: &Policy, cost: u64) -> (u64, Decision, Option<Held>) {
+    fn charge(
+        &mut self,
+        way: Way,
+        policy: &Policy,
+        cost: u64,
+    ) -> (u64, Decision, Option<HeldReservation>) {
         self.holds += 1;
         let number = self.holds;
         let beside = Policy::fixed_window("1000/day").expect("it is a policy");
@@ -160,18 +165,21 @@ impl World {
             };
             store.decide(batch).wait().expect("it answers");
             let decision = entries[1].decision().expect("it is decided");
-            (decision, Some(Held { id: hold.id, stamp: entries[1].stamp(), reserved: cost }))
+            (
+                decision,
+                Some(HeldReservation { id: hold.id, stamp: entries[1].stamp(), reserved: cost }),
+            )
         });
         (now_us, decision, held)
     }
 
     /// Settles a reservation at `spent`; says when.
-    fn settle(&mut self, policy: &Policy, held: Held, spent: u64) -> u64 {
-        let Held { id, stamp, reserved } = held;
+    fn settle(&mut self, policy: &Policy, held: HeldReservation, spent: u64) -> u64 {
+        let HeldReservation { id, stamp, reserved } = held;
         let (now_us, is_settled) = self.act(|store| {
             let spending = Spending { reserved, spent };
             let mut adjustments = [Adjustment::new(KEY, policy, stamp, spending)];
-            store.settle(id, &mut adjustments).wait().expect("it answers")
+            store.settle(id.into(), &mut adjustments).wait().expect("it answers")
         });
         assert!(is_settled);
         now_us
@@ -199,7 +207,7 @@ enum Way {
 const WAYS: [Way; 5] = [Way::One, Way::Few, Way::Independent, Way::Once, Way::Held];
 
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldReservation {
     id: ReservationId,
     stamp: u64,
     reserved: u64,
@@ -272,12 +280,12 @@ fn rows() -> Vec<Row> {
     vec![
         row(
             "token bucket",
-            Policy::token_bucket("10/100s").and_then(|it| it.with_overdraft(5)),
+            Policy::token_bucket("10/100s").and_then(|policy| policy.with_overdraft(5)),
             bucket,
         ),
         row(
             "leaky bucket",
-            Policy::leaky_bucket("10/100s").and_then(|it| it.with_overdraft(5)),
+            Policy::leaky_bucket("10/100s").and_then(|policy| policy.with_overdraft(5)),
             bucket,
         ),
         // Nobody is in a queue who was not let in, so it is never overdrawn.
@@ -316,7 +324,7 @@ fn rows() -> Vec<Row> {
         row(
             "leased concurrency",
             Concurrency::new(10)
-                .and_then(|it| it.with_lease(Duration::from_secs(30)))
+                .and_then(|permits| permits.with_lease(Duration::from_secs(30)))
                 .map(Concurrency::into_policy),
             [First(30), Last(30), Last(30), First(30), Last(30), First(30)],
         ),
@@ -324,18 +332,18 @@ fn rows() -> Vec<Row> {
         row(
             "long warm-up of a token bucket",
             Policy::token_bucket("10/100s")
-                .and_then(|it| it.with_overdraft(5))
-                .and_then(|it| warm(it, 300)),
+                .and_then(|policy| policy.with_overdraft(5))
+                .and_then(|policy| warm(policy, 300)),
             [First(300), Last(300), Last(300), First(300), Last(300), Last(300)],
         ),
         row(
             "long warm-up of a fixed window",
-            Policy::fixed_window("10/100s").and_then(|it| warm(it, 300)),
+            Policy::fixed_window("10/100s").and_then(|policy| warm(policy, 300)),
             [First(300), Last(300), Last(300), First(300), Last(300), Last(300)],
         ),
         row(
             "short warm-up of a fixed window",
-            Policy::fixed_window("10/100s").and_then(|it| warm(it, 20)),
+            Policy::fixed_window("10/100s").and_then(|policy| warm(policy, 20)),
             [Past(100), Past(100), Past(200), Past(100), Past(100), Past(100)],
         ),
         staggered(),
@@ -364,24 +372,24 @@ fn staggered() -> Row {
 fn a_charge_lives_until_it_is_fresh_in_every_algorithm_and_script() {
     for Row { name, policy, five, six, later, .. } in rows() {
         for way in WAYS {
-            let mut world = World::new();
-            let (first_us, decision, _) = world.charge(way, &policy, 5);
+            let mut fixture = ExpiryFixture::new();
+            let (first_us, decision, _) = fixture.charge(way, &policy, 5);
             assert!(decision.is_allowed(), "{name}, {way:?}: {decision:?}");
             let fresh = five.expiry(first_us, first_us);
-            world.assert_lives_until(COUNTER, fresh, &format!("{name}, {way:?}, five"));
-            world.advance(10);
+            fixture.assert_lives_until(COUNTER, fresh, &format!("{name}, {way:?}, five"));
+            fixture.advance(10);
             // A peek, a denial and a request that can never pass leave it as it was.
             for cost in [0, 10, 11] {
-                let (_, decision, _) = world.charge(way, &policy, cost);
+                let (_, decision, _) = fixture.charge(way, &policy, cost);
                 assert_eq!(decision.is_allowed(), cost == 0, "{name}, {way:?}: {decision:?}");
-                world.assert_lives_until(COUNTER, fresh, &format!("{name}, {way:?}, {cost}"));
+                fixture.assert_lives_until(COUNTER, fresh, &format!("{name}, {way:?}, {cost}"));
             }
             for (wait_s, fresh, when) in [(0, six, "six"), (60, later, "later")] {
-                world.advance(wait_s);
-                let (last_us, decision, _) = world.charge(way, &policy, 1);
+                fixture.advance(wait_s);
+                let (last_us, decision, _) = fixture.charge(way, &policy, 1);
                 assert!(decision.is_allowed(), "{name}, {way:?}, {when}: {decision:?}");
                 let fresh = fresh.expiry(first_us, last_us);
-                world.assert_lives_until(COUNTER, fresh, &format!("{name}, {way:?}, {when}"));
+                fixture.assert_lives_until(COUNTER, fresh, &format!("{name}, {way:?}, {when}"));
             }
         }
     }
@@ -391,14 +399,14 @@ fn a_charge_lives_until_it_is_fresh_in_every_algorithm_and_script() {
 fn a_settled_counter_lives_until_it_is_fresh_and_its_reservation_is_gone() {
     for Row { name, policy, refunded, overdrawn, .. } in rows() {
         for (spent, fresh, what) in [(2, refunded, "refunded"), (7, overdrawn, "overdrawn")] {
-            let mut world = World::new();
-            let (first_us, decision, held) = world.charge(Way::Held, &policy, 5);
+            let mut fixture = ExpiryFixture::new();
+            let (first_us, decision, held) = fixture.charge(Way::Held, &policy, 5);
             assert!(decision.is_allowed(), "{name}: {decision:?}");
-            world.advance(10);
-            let last_us = world.settle(&policy, held.expect("it was held"), spent);
+            fixture.advance(10);
+            let last_us = fixture.settle(&policy, held.expect("it was held"), spent);
             let fresh = fresh.expiry(first_us, last_us);
-            world.assert_lives_until(COUNTER, fresh, &format!("{name}, {what}"));
-            assert_eq!(world.expiry(RESERVATION), None, "{name}, {what}");
+            fixture.assert_lives_until(COUNTER, fresh, &format!("{name}, {what}"));
+            assert_eq!(fixture.expiry(RESERVATION), None, "{name}, {what}");
         }
     }
 }
@@ -408,14 +416,14 @@ fn a_settled_counter_lives_until_it_is_fresh_and_its_reservation_is_gone() {
 fn a_refund_of_an_older_charge_leaves_the_life_of_the_newest() {
     for Row { name, policy, refunded_behind, later, .. } in rows() {
         for (wait_s, fresh) in [(10, refunded_behind), (70, later)] {
-            let mut world = World::new();
-            let (first_us, _, held) = world.charge(Way::Held, &policy, 5);
-            world.advance(wait_s);
-            let (last_us, decision, _) = world.charge(Way::One, &policy, 1);
+            let mut fixture = ExpiryFixture::new();
+            let (first_us, _, held) = fixture.charge(Way::Held, &policy, 5);
+            fixture.advance(wait_s);
+            let (last_us, decision, _) = fixture.charge(Way::One, &policy, 1);
             assert!(decision.is_allowed(), "{name}: {decision:?}");
-            world.settle(&policy, held.expect("it was held"), 2);
+            fixture.settle(&policy, held.expect("it was held"), 2);
             let when = format!("{name}, {wait_s} s later");
-            world.assert_lives_until(COUNTER, fresh.expiry(first_us, last_us), &when);
+            fixture.assert_lives_until(COUNTER, fresh.expiry(first_us, last_us), &when);
         }
     }
 }
@@ -424,7 +432,7 @@ fn a_refund_of_an_older_charge_leaves_the_life_of_the_newest() {
 #[test]
 fn a_charge_lives_until_it_is_fresh_where_the_clock_has_gone_back() {
     let leased = Concurrency::new(10)
-        .and_then(|it| it.with_lease(Duration::from_secs(30)))
+        .and_then(|permits| permits.with_lease(Duration::from_secs(30)))
         .map(Concurrency::into_policy);
     let table = [
         (Policy::token_bucket("10/100s"), First(20)),
@@ -438,13 +446,13 @@ fn a_charge_lives_until_it_is_fresh_where_the_clock_has_gone_back() {
     ];
     for (policy, fresh) in table.map(|(policy, fresh)| (policy.unwrap(), fresh)) {
         for way in WAYS {
-            let mut world = World::new();
-            let (first_us, ..) = world.charge(way, &policy, 1);
-            world.advance(-10);
-            let (last_us, decision, _) = world.charge(way, &policy, 1);
+            let mut fixture = ExpiryFixture::new();
+            let (first_us, ..) = fixture.charge(way, &policy, 1);
+            fixture.advance(-10);
+            let (last_us, decision, _) = fixture.charge(way, &policy, 1);
             assert!(decision.is_allowed());
             let name = format!("{}, {way:?}", policy.algorithm().name());
-            world.assert_lives_until(COUNTER, fresh.expiry(first_us, last_us), &name);
+            fixture.assert_lives_until(COUNTER, fresh.expiry(first_us, last_us), &name);
         }
     }
 }
@@ -455,27 +463,27 @@ fn leases_live_to_their_ends_after_the_time_of_leases_was_cut() {
     let leased = |seconds| {
         Concurrency::new(10)?.with_lease(Duration::from_secs(seconds)).map(Concurrency::into_policy)
     };
-    let mut world = World::new();
-    let (first_us, ..) = world.charge(Way::One, &leased(30).unwrap(), 1);
-    let (_, decision, _) = world.charge(Way::One, &leased(10).unwrap(), 1);
+    let mut fixture = ExpiryFixture::new();
+    let (first_us, ..) = fixture.charge(Way::One, &leased(30).unwrap(), 1);
+    let (_, decision, _) = fixture.charge(Way::One, &leased(10).unwrap(), 1);
     assert_eq!(decision.remaining().unwrap(), 8);
-    world.assert_lives_until(COUNTER, First(30).expiry(first_us, 0), "the first is still held");
+    fixture.assert_lives_until(COUNTER, First(30).expiry(first_us, 0), "the first is still held");
 }
 
 #[test]
 fn request_ids_and_reservations_live_as_long_as_was_asked_for() {
     let policy = Policy::fixed_window("10/100s").unwrap();
     for (way, mark, ttl) in [(Way::Once, REQUEST, ONCE_TTL), (Way::Held, RESERVATION, HOLD_TTL)] {
-        let mut world = World::new();
-        let (now_us, ..) = world.charge(way, &policy, 1);
+        let mut fixture = ExpiryFixture::new();
+        let (now_us, ..) = fixture.charge(way, &policy, 1);
         let ends = Expiry::AtUs(now_us + ttl.as_micros() as u64);
-        world.assert_lives_until(mark, ends, &format!("{way:?}"));
+        fixture.assert_lives_until(mark, ends, &format!("{way:?}"));
         // The same id again is answered from memory, and remembered no longer for that.
-        world.advance(10);
+        fixture.advance(10);
         if way == Way::Once {
-            world.holds -= 1;
-            world.charge(way, &policy, 1);
-            world.assert_lives_until(mark, ends, &format!("{way:?}, again"));
+            fixture.holds -= 1;
+            fixture.charge(way, &policy, 1);
+            fixture.assert_lives_until(mark, ends, &format!("{way:?}, again"));
         }
     }
 }
@@ -485,21 +493,21 @@ fn request_ids_and_reservations_live_as_long_as_was_asked_for() {
 #[test]
 fn a_bucket_remembers_refunds_until_the_last_reservation_could_be_settled() {
     let policy = Policy::token_bucket("10/100s").unwrap();
-    let mut world = World::new();
-    let (first_us, ..) = world.charge(Way::Held, &policy, 1);
-    let (_, _, held) = world.charge(Way::Held, &policy, 5);
-    world.settle(&policy, held.expect("it was held"), 0);
-    world.assert_lives_until(COUNTER, First(60).expiry(first_us, 0), "the second was the longer");
+    let mut fixture = ExpiryFixture::new();
+    let (first_us, ..) = fixture.charge(Way::Held, &policy, 1);
+    let (_, _, held) = fixture.charge(Way::Held, &policy, 5);
+    fixture.settle(&policy, held.expect("it was held"), 0);
+    fixture.assert_lives_until(COUNTER, First(60).expiry(first_us, 0), "the second was the longer");
 
-    let mut world = World::new();
-    let (first_us, _, held) = world.charge(Way::Held, &policy, 5);
+    let mut fixture = ExpiryFixture::new();
+    let (first_us, _, held) = fixture.charge(Way::Held, &policy, 5);
     let asked_until = First(50).expiry(first_us, first_us);
-    world.settle(&policy, held.expect("it was held"), 0);
-    world.assert_lives_until(COUNTER, asked_until, "all was given back");
-    world.advance(10);
+    fixture.settle(&policy, held.expect("it was held"), 0);
+    fixture.assert_lives_until(COUNTER, asked_until, "all was given back");
+    fixture.advance(10);
     for (way, when) in [(Way::Held, "a shorter reservation"), (Way::One, "a charge")] {
-        world.charge(way, &policy, 1);
-        world.assert_lives_until(COUNTER, asked_until, when);
+        fixture.charge(way, &policy, 1);
+        fixture.assert_lives_until(COUNTER, asked_until, when);
     }
 }
 
@@ -507,32 +515,33 @@ fn a_bucket_remembers_refunds_until_the_last_reservation_could_be_settled() {
 /// clock. So a reservation of before, which time had paid, was given back once more.
 #[test]
 fn a_reservation_that_time_has_paid_is_not_given_back_after_the_bucket_was_forgotten() {
-    let policy = Policy::token_bucket("10/100s").and_then(|it| it.with_overdraft(5)).unwrap();
-    let reserve = |world: &mut World, cost: u64| {
-        let (_, decision, held) = world.charge(Way::Held, &policy, cost);
+    let policy =
+        Policy::token_bucket("10/100s").and_then(|policy| policy.with_overdraft(5)).unwrap();
+    let reserve = |fixture: &mut ExpiryFixture, cost: u64| {
+        let (_, decision, held) = fixture.charge(Way::Held, &policy, cost);
         assert!(decision.is_allowed());
         held.expect("it was held")
     };
     // Whatever is done to the bucket last, it has to be remembered for as long.
     for last in ["reservation", "charge", "refund", "overdraft"] {
-        let mut world = World::new();
+        let mut fixture = ExpiryFixture::new();
         for _ in 0..4 {
-            let held = reserve(&mut world, 5);
-            world.settle(&policy, held, 0);
+            let held = reserve(&mut fixture, 5);
+            fixture.settle(&policy, held, 0);
         }
-        let old = reserve(&mut world, 3);
+        let old = reserve(&mut fixture, 3);
         match last {
-            "charge" => drop(world.charge(Way::One, &policy, 1)),
+            "charge" => drop(fixture.charge(Way::One, &policy, 1)),
             "refund" | "overdraft" => {
-                let held = reserve(&mut world, 1);
-                world.settle(&policy, held, if last == "refund" { 0 } else { 2 });
+                let held = reserve(&mut fixture, 1);
+                fixture.settle(&policy, held, if last == "refund" { 0 } else { 2 });
             }
             _ => {}
         }
-        world.advance(60);
-        reserve(&mut world, 5);
-        world.settle(&policy, old, 0);
-        let (_, decision, _) = world.charge(Way::One, &policy, 0);
+        fixture.advance(60);
+        reserve(&mut fixture, 5);
+        fixture.settle(&policy, old, 0);
+        let (_, decision, _) = fixture.charge(Way::One, &policy, 0);
         assert_eq!(decision.remaining().unwrap(), 5, "{last}");
     }
 }
@@ -540,65 +549,65 @@ fn a_reservation_that_time_has_paid_is_not_given_back_after_the_bucket_was_forgo
 #[test]
 fn a_counter_of_leases_lives_until_the_last_lease_ends() {
     let policy = Concurrency::new(10)
-        .and_then(|it| it.with_lease(Duration::from_secs(30)))
+        .and_then(|permits| permits.with_lease(Duration::from_secs(30)))
         .map(Concurrency::into_policy);
     let policy = policy.unwrap();
-    let mut world = World::new();
-    let stamp_of = |held: Option<Held>| held.expect("it was not a single check").stamp;
-    let (_, _, first) = world.charge(Way::Few, &policy, 2);
-    world.advance(10);
-    let (second_us, _, second) = world.charge(Way::Few, &policy, 3);
+    let mut fixture = ExpiryFixture::new();
+    let stamp_of = |held: Option<HeldReservation>| held.expect("it was not a single check").stamp;
+    let (_, _, first) = fixture.charge(Way::Few, &policy, 2);
+    fixture.advance(10);
+    let (second_us, _, second) = fixture.charge(Way::Few, &policy, 3);
     let (first, second) = (stamp_of(first), stamp_of(second));
     let second_ends = Last(30).expiry(0, second_us);
-    world.advance(10);
+    fixture.advance(10);
     // The first is now the one that ends last.
-    let (now_us, ends_at) = world.act(|store| store.renew(KEY, &policy, first).wait().unwrap());
+    let (now_us, ends_at) = fixture.act(|store| store.renew(KEY, &policy, first).wait().unwrap());
     assert_eq!(ends_at, Some(Timestamp::from_micros(now_us + 30_000_000)));
     let first_ends = Last(30).expiry(0, now_us);
-    world.assert_lives_until(COUNTER, first_ends, "the first was renewed");
-    world.act(|store| store.renew(KEY, &policy, first + 1).wait().unwrap());
-    world.assert_lives_until(COUNTER, first_ends, "another was renewed, which there is not");
-    let (_, released) = world.act(|store| store.refund(KEY, &policy, first, 1).wait().unwrap());
+    fixture.assert_lives_until(COUNTER, first_ends, "the first was renewed");
+    fixture.act(|store| store.renew(KEY, &policy, first + 1).wait().unwrap());
+    fixture.assert_lives_until(COUNTER, first_ends, "another was renewed, which there is not");
+    let (_, released) = fixture.act(|store| store.refund(KEY, &policy, first, 1).wait().unwrap());
     assert_eq!(released, 1);
-    world.assert_lives_until(COUNTER, first_ends, "a part of the first was released");
-    let (_, released) = world.act(|store| store.refund(KEY, &policy, first, 2).wait().unwrap());
+    fixture.assert_lives_until(COUNTER, first_ends, "a part of the first was released");
+    let (_, released) = fixture.act(|store| store.refund(KEY, &policy, first, 2).wait().unwrap());
     assert_eq!(released, 1);
-    world.assert_lives_until(COUNTER, second_ends, "the rest of the first was released");
-    world.act(|store| store.refund(KEY, &policy, second, 3).wait().unwrap());
-    world.assert_is_gone("all were released");
+    fixture.assert_lives_until(COUNTER, second_ends, "the rest of the first was released");
+    fixture.act(|store| store.refund(KEY, &policy, second, 3).wait().unwrap());
+    fixture.assert_is_gone("all were released");
 }
 
 /// A lease that has ended holds nothing back, and a renewal of it brings nothing back.
 #[test]
 fn a_renewal_after_the_end_leaves_the_other_leases() {
     let policy = Concurrency::new(10)
-        .and_then(|it| it.with_lease(Duration::from_secs(30)))
+        .and_then(|permits| permits.with_lease(Duration::from_secs(30)))
         .map(Concurrency::into_policy);
     let policy = policy.unwrap();
-    let mut world = World::new();
-    let (_, _, first) = world.charge(Way::Few, &policy, 2);
-    world.advance(10);
-    let (second_us, ..) = world.charge(Way::Few, &policy, 3);
-    world.advance(25);
+    let mut fixture = ExpiryFixture::new();
+    let (_, _, first) = fixture.charge(Way::Few, &policy, 2);
+    fixture.advance(10);
+    let (second_us, ..) = fixture.charge(Way::Few, &policy, 3);
+    fixture.advance(25);
     let first = first.expect("it was not a single check").stamp;
-    let (_, renewed) = world.act(|store| store.renew(KEY, &policy, first).wait().unwrap());
+    let (_, renewed) = fixture.act(|store| store.renew(KEY, &policy, first).wait().unwrap());
     assert_eq!(renewed, None);
-    world.assert_lives_until(COUNTER, Last(30).expiry(0, second_us), "the first has ended");
-    let (_, decision, _) = world.charge(Way::One, &policy, 0);
+    fixture.assert_lives_until(COUNTER, Last(30).expiry(0, second_us), "the first has ended");
+    let (_, decision, _) = fixture.charge(Way::One, &policy, 0);
     assert_eq!(decision.remaining().unwrap(), 7);
 }
 
 #[test]
 fn permits_that_all_came_back_leave_no_key() {
     let policy = Concurrency::new(10).unwrap().into_policy();
-    let mut world = World::new();
-    world.charge(Way::One, &policy, 5);
+    let mut fixture = ExpiryFixture::new();
+    fixture.charge(Way::One, &policy, 5);
     for (count, left) in [(3, 2), (9, 0)] {
-        world.act(|store| store.refund(KEY, &policy, 0, count).wait().unwrap());
+        fixture.act(|store| store.refund(KEY, &policy, 0, count).wait().unwrap());
         if left > 0 {
-            world.assert_lives_until(COUNTER, Expiry::Never, "some are out");
+            fixture.assert_lives_until(COUNTER, Expiry::Never, "some are out");
         } else {
-            world.assert_is_gone("none is out");
+            fixture.assert_is_gone("none is out");
         }
     }
 }
@@ -608,15 +617,15 @@ fn permits_that_all_came_back_leave_no_key() {
 #[test]
 fn a_permit_that_is_taken_just_after_all_came_back_does_not_expire() {
     let policy = Concurrency::new(10).unwrap().into_policy();
-    let mut world = World::new();
-    world.charge(Way::One, &policy, 1);
+    let mut fixture = ExpiryFixture::new();
+    fixture.charge(Way::One, &policy, 1);
     // As if all had come back, with time enough for the next charge to find the key.
-    let pattern = format!("{}*", world.prefix);
+    let pattern = format!("{}*", fixture.prefix);
     let key: Vec<String> =
-        redis::cmd("KEYS").arg(pattern).query(&mut world.client).expect("the server answers");
-    redis::cmd("PEXPIRE").arg(&key[0]).arg(60_000).exec(&mut world.client).expect("it expires");
+        redis::cmd("KEYS").arg(pattern).query(&mut fixture.client).expect("the server answers");
+    redis::cmd("PEXPIRE").arg(&key[0]).arg(60_000).exec(&mut fixture.client).expect("it expires");
     for way in [Way::One, Way::Few] {
-        world.charge(way, &policy, 1);
-        world.assert_lives_until(COUNTER, Expiry::Never, &format!("{way:?}"));
+        fixture.charge(way, &policy, 1);
+        fixture.assert_lives_until(COUNTER, Expiry::Never, &format!("{way:?}"));
     }
 }

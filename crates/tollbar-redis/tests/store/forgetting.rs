@@ -45,7 +45,7 @@ return { time[1] * 1000000 + time[2], found }";
 const SEEN_MS: u64 = 7_258_118_400_000;
 
 /// A store on a server that forgets as soon as it may.
-struct Forgetful {
+struct ForgetfulStore {
     store: RedisStore,
     clock: ManualClock,
     prefix: String,
@@ -61,7 +61,7 @@ struct Keys {
     ends_us: HashMap<Vec<u8>, u64>,
 }
 
-impl Forgetful {
+impl ForgetfulStore {
     fn boxed(now: Timestamp) -> Box<dyn Subject> {
         let server = server();
         let namespace = unique();
@@ -71,7 +71,7 @@ impl Forgetful {
             .test_clock(clock.clone(), GRACE)
             .patient();
         let store = RUNTIME.block_on(store.connect()).expect("the server is there");
-        let client = redis::Client::open(server.url()).and_then(|it| it.get_connection());
+        let client = redis::Client::open(server.url()).and_then(|client| client.get_connection());
         let client = client.expect("the server is there");
         let keys = RefCell::new(Keys { client, seen_at_us: 0, ends_us: HashMap::new() });
         let prefix = format!("tollbar1:{namespace}:");
@@ -81,7 +81,7 @@ impl Forgetful {
     }
 }
 
-impl Subject for Forgetful {
+impl Subject for ForgetfulStore {
     fn name(&self) -> &'static str {
         "forgetful redis"
     }
@@ -118,7 +118,7 @@ impl Subject for Forgetful {
     }
 }
 
-impl Drop for Forgetful {
+impl Drop for ForgetfulStore {
     /// All tests share a server, which looks through all of its keys at every step.
     fn drop(&mut self) {
         let Keys { client, ends_us, .. } = self.keys.get_mut();
@@ -250,7 +250,7 @@ proptest! {
         acts in acts(),
     ) {
         let start = Timestamp::from_micros(start);
-        let mut duel = Duel::new(Forgetful::boxed(start));
+        let mut duel = Duel::new(ForgetfulStore::boxed(start));
         play(&mut duel, start, &policies, &acts).map_err(TestCaseError::fail)?;
     }
 }

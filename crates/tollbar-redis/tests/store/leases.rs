@@ -14,7 +14,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 fn ten_leases() -> Policy {
     Concurrency::new(10)
-        .and_then(|it| it.with_lease(TTL))
+        .and_then(|permits| permits.with_lease(TTL))
         .map(Concurrency::into_policy)
         .expect("it is a policy")
 }

@@ -1,5 +1,7 @@
 //! The store over real servers: what it decides, and what it leaves in them.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 mod agreement;
 mod cluster;
 mod edges;
@@ -13,3 +15,4 @@ mod suite;
 #[path = "../support/mod.rs"]
 mod support;
 mod tls;
+mod transaction;

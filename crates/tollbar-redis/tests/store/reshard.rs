@@ -30,21 +30,27 @@ fn has(master: &Master, slot: u16) -> bool {
 }
 
 /// Moves the slot of `foo` from one master to another, step by step as people do.
-struct Move<'c> {
+struct SlotMove<'c> {
     cluster: &'c RedisCluster,
     from: Master,
     to: Master,
 }
 
-impl<'c> Move<'c> {
+impl<'c> SlotMove<'c> {
     fn begin(cluster: &'c RedisCluster) -> Self {
         let masters = cluster.masters();
         let (from, others): (Vec<Master>, Vec<Master>) =
             masters.into_iter().partition(|master| has(master, SLOT));
-        let it = Self { cluster, from: from[0].clone(), to: others[0].clone() };
-        it.ask(it.to.port, &["CLUSTER", "SETSLOT", "12182", "IMPORTING", &it.from.id]);
-        it.ask(it.from.port, &["CLUSTER", "SETSLOT", "12182", "MIGRATING", &it.to.id]);
-        it
+        let slot_move = Self { cluster, from: from[0].clone(), to: others[0].clone() };
+        slot_move.ask(
+            slot_move.to.port,
+            &["CLUSTER", "SETSLOT", "12182", "IMPORTING", &slot_move.from.id],
+        );
+        slot_move.ask(
+            slot_move.from.port,
+            &["CLUSTER", "SETSLOT", "12182", "MIGRATING", &slot_move.to.id],
+        );
+        slot_move
     }
 
     fn ask(&self, port: u16, words: &[&str]) -> String {
@@ -72,11 +78,11 @@ impl<'c> Move<'c> {
 }
 
 /// What the guide says that a user needs in a cluster.
-const RIGHTS: &str =
-    "+evalsha +eval +get +set +del +time +info +hello ~tollbar1* +cluster|slots +asking";
+pub(crate) const RIGHTS: &str = "+evalsha +eval +get +set +del +time +info +hello ~tollbar1* +cluster|slots +asking \
+     +hget +hset +hdel +hlen +zadd +zrem +zrangebyscore";
 
 /// A store whose user has these rights and no others.
-fn with_few_rights(cluster: &RedisCluster) -> RedisStoreBuilder {
+pub(crate) fn with_few_rights(cluster: &RedisCluster) -> RedisStoreBuilder {
     let urls = cluster.urls();
     for url in &urls {
         let port = url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
@@ -101,7 +107,7 @@ fn a_counter_is_followed_to_another_master_and_misses_nothing() {
         }
     };
     counts_on();
-    let slot = Move::begin(&cluster);
+    let slot = SlotMove::begin(&cluster);
     // Still where it was.
     counts_on();
     slot.hand_over(&slot.keys()[0]);
@@ -130,7 +136,7 @@ fn a_request_waits_while_its_counters_are_on_their_way() {
         }
     };
     assert_eq!(check(), [9, 9]);
-    let slot = Move::begin(&cluster);
+    let slot = SlotMove::begin(&cluster);
     let keys = slot.keys();
     assert_eq!(keys.len(), 2);
     slot.hand_over(&keys[0]);

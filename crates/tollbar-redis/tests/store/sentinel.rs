@@ -29,10 +29,10 @@ fn so_it_does_where_all_of_them_are_valkeys() {
 }
 
 fn takes_over(program: Program) {
-    let mut master = RedisProcess::launch(Launch::of(program));
+    let mut master = RedisProcess::launch(Launch::new(program));
     let port = master.port().to_string();
     let replica =
-        RedisProcess::launch(Launch::of(program).with(&["--replicaof", "127.0.0.1", &port]));
+        RedisProcess::launch(Launch::new(program).with(&["--replicaof", "127.0.0.1", &port]));
     let sentinel = RedisProcess::start_sentinel(&master, "limits");
     let url = sentinel.url();
     RUNTIME.block_on(async {

@@ -30,7 +30,7 @@ fn redis_store_passes_the_whole_suite_on_valkey() {
 #[test]
 fn all_servers_count_by_their_own_clocks_and_refuse_whole_requests() {
     for program in Program::ALL {
-        let server = RedisProcess::launch(Launch::of(program));
+        let server = RedisProcess::launch(Launch::new(program));
         let builder = RedisStore::builder(&server.url(), KeyNames::Raw).patient();
         let store = RUNTIME.block_on(builder.connect()).expect("the server is there");
         let policies = [Policy::fixed_window("10/day"), Policy::token_bucket("10/day")];
@@ -38,8 +38,10 @@ fn all_servers_count_by_their_own_clocks_and_refuse_whole_requests() {
             let decision = store.check(b"key", &policy, 4).wait().unwrap();
             assert_eq!(decision.remaining().unwrap(), 6, "{program:?}");
             let denied = store.check(b"key", &policy, 7).wait().unwrap();
-            let wait =
-                denied.denied().and_then(|it| it.retry_after()).expect("it says when to come back");
+            let wait = denied
+                .denied()
+                .and_then(|denial| denial.retry_after())
+                .expect("it says when to come back");
             assert!(wait <= Duration::from_hours(24), "{program:?}: {wait:?}");
         }
         let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();

@@ -19,13 +19,13 @@ const LATER: i32 = 2_100;
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// An authority, a server that it has signed, and a client.
-struct World {
+struct TlsFixture {
     authority: Authority,
     client: Identity,
     server: RedisProcess,
 }
 
-impl World {
+impl TlsFixture {
     fn new(asks_clients: bool) -> Self {
         let authority = Authority::new();
         let files = files(&authority, asks_clients);
@@ -74,24 +74,24 @@ fn refused(builder: RedisStoreBuilder, advice: &str) {
 
 #[test]
 fn a_server_is_trusted_by_its_authority() {
-    let world = World::new(false);
-    counts(&connect(builder(&world.server.url()).tls(world.tls())).unwrap());
+    let fixture = TlsFixture::new(false);
+    counts(&connect(builder(&fixture.server.url()).tls(fixture.tls())).unwrap());
 }
 
 #[test]
 fn a_server_that_asks_for_a_certificate_gets_it() {
-    let world = World::new(true);
-    counts(&connect(builder(&world.server.url()).tls(world.tls_of_client())).unwrap());
-    refused(builder(&world.server.url()).tls(world.tls()), "Tls::client_files");
+    let fixture = TlsFixture::new(true);
+    counts(&connect(builder(&fixture.server.url()).tls(fixture.tls_of_client())).unwrap());
+    refused(builder(&fixture.server.url()).tls(fixture.tls()), "Tls::client_files");
 }
 
 #[test]
 fn a_server_is_not_trusted_without_its_authority_or_by_another_one() {
-    let world = World::new(false);
-    refused(builder(&world.server.url()), "Tls::ca_file");
+    let fixture = TlsFixture::new(false);
+    refused(builder(&fixture.server.url()), "Tls::ca_file");
     let other = Authority::new();
     let tls = Tls::new().ca_file(other.ca()).unwrap();
-    refused(builder(&world.server.url()).tls(tls), "Tls::ca_file");
+    refused(builder(&fixture.server.url()).tls(tls), "Tls::ca_file");
 }
 
 #[test]
@@ -107,43 +107,43 @@ fn a_certificate_for_another_name_or_another_time_is_not_enough() {
 
 #[test]
 fn a_port_without_tls_is_told_and_one_with_it_is_not_talked_to_in_the_open() {
-    let world = World::new(false);
+    let fixture = TlsFixture::new(false);
     let plain = RedisProcess::start();
     let url = plain.url().replace("redis://", "rediss://");
-    let error = connect(builder(&url).connect_timeout(SILENCE).tls(world.tls())).unwrap_err();
+    let error = connect(builder(&url).connect_timeout(SILENCE).tls(fixture.tls())).unwrap_err();
     assert!(matches!(error, RedisStoreError::NoHandshake { .. }), "{error:?}");
     assert!(error.to_string().contains("write `redis://`"), "{error}");
-    let error = connect(builder(&world.server.url().replace("rediss://", "redis://")));
+    let error = connect(builder(&fixture.server.url().replace("rediss://", "redis://")));
     assert!(matches!(error, Err(RedisStoreError::Server { .. })), "{error:?}");
 }
 
 #[test]
 fn certificates_and_urls_that_do_not_fit_are_refused_with_advice() {
-    let world = World::new(false);
-    let url = world.server.url();
+    let fixture = TlsFixture::new(false);
+    let url = fixture.server.url();
     let message = |builder: RedisStoreBuilder| connect(builder).unwrap_err().to_string();
-    let plain = builder(&url.replace("rediss://", "redis://")).tls(world.tls());
+    let plain = builder(&url.replace("rediss://", "redis://")).tls(fixture.tls());
     assert!(message(plain).contains("write `rediss://`"));
     let careless = builder(&format!("{url}/#insecure"));
     assert!(message(careless).contains("always checked"));
 
-    let key = fs::read(&world.client.key).unwrap();
-    let certificate = fs::read(&world.client.certificate).unwrap();
-    let other = world.authority.identity("other", LATER);
+    let key = fs::read(&fixture.client.key).unwrap();
+    let certificate = fs::read(&fixture.client.certificate).unwrap();
+    let other = fixture.authority.identity("other", LATER);
     let cases = [
         (Tls::new().ca_file("no-such-file.pem"), "cannot read no-such-file.pem: "),
         (Tls::new().ca_pem(b""), "-----BEGIN CERTIFICATE-----"),
-        (Tls::new().ca_file(&world.client.key), "holds no certificate"),
+        (Tls::new().ca_file(&fixture.client.key), "holds no certificate"),
         (Tls::new().client_pem(&certificate, &certificate), "holds no private key"),
         (Tls::new().client_pem(&key, &key), "holds no certificate"),
-        (Tls::new().client_files(&world.client.certificate, &other.key), "is not the key of"),
+        (Tls::new().client_files(&fixture.client.certificate, &other.key), "is not the key of"),
     ];
     for (tls, said) in cases {
         let error = tls.unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     }
     let secret = String::from_utf8(key).unwrap();
-    assert!(!format!("{:?}", world.tls_of_client()).contains(secret.lines().nth(1).unwrap()));
+    assert!(!format!("{:?}", fixture.tls_of_client()).contains(secret.lines().nth(1).unwrap()));
 }
 
 #[test]
@@ -171,8 +171,8 @@ fn a_cluster_is_reached_by_tls_at_all_its_nodes() {
 
 #[test]
 fn sentinels_and_their_master_are_reached_by_tls() {
-    let world = World::new(true);
-    let sentinel = RedisProcess::start_sentinel(&world.server, "limits");
+    let fixture = TlsFixture::new(true);
+    let sentinel = RedisProcess::start_sentinel(&fixture.server, "limits");
     let builder = |tls| {
         RedisStore::sentinel_builder(
             &[&sentinel.url()],
@@ -183,6 +183,6 @@ fn sentinels_and_their_master_are_reached_by_tls() {
         .connect_timeout(Duration::from_secs(5))
         .tls(tls)
     };
-    counts(&connect(builder(world.tls_of_client())).unwrap());
-    refused(builder(world.tls()), "Tls::client_files");
+    counts(&connect(builder(fixture.tls_of_client())).unwrap());
+    refused(builder(fixture.tls()), "Tls::client_files");
 }

@@ -33,7 +33,7 @@ pub(crate) fn server_of(program: Program) -> Arc<RedisProcess> {
     // Where a server could not be started, other tests see that for themselves.
     let mut server = SERVERS[program as usize].lock().unwrap_or_else(PoisonError::into_inner);
     server.upgrade().unwrap_or_else(|| {
-        let new = Arc::new(RedisProcess::launch(Launch::of(program)));
+        let new = Arc::new(RedisProcess::launch(Launch::new(program)));
         *server = Arc::downgrade(&new);
         new
     })

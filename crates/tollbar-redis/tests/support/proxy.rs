@@ -1,6 +1,8 @@
 //! A proxy of the test's own in front of a server, which can stop to hand anything on: a network that
 //! drops what is sent, and tells nobody.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

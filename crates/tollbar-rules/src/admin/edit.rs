@@ -12,8 +12,8 @@ impl RuleView {
     /// use tollbar_rules::{Limit, Rule, admin::RuleView};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let mut rule = Rule::new("search");
-    /// rule.limits = vec![Limit::of("10/min")?];
-    /// let mut view = RuleView::of(&rule);
+    /// rule.limits = vec![Limit::parse("10/min")?];
+    /// let mut view = RuleView::from_rule(&rule);
     /// view.max_requests = Some(20);
     /// view.apply(&mut rule)?;
     /// assert_eq!(rule.limits[0].text(), "20/min");
@@ -25,14 +25,14 @@ impl RuleView {
     ///
     /// Every field that is wrong, with what to send instead. `rule` may have changed in part.
     pub fn apply(&self, rule: &mut Rule) -> Result<(), FormError> {
-        let before = Self::of(rule);
-        let mut problems = scope_problems(None, self.conditions().map(|it| it.is_some()));
+        let before = Self::from_rule(rule);
+        let mut problems = scope_problems(None, self.conditions().map(|value| value.is_some()));
         let values = before.conditions().into_iter().zip(self.conditions());
         for ((field, attribute), (old, new)) in CONDITIONS.into_iter().zip(values) {
             if old != new
                 && let Err(message) = put_condition(rule, attribute, old.is_some(), new)
             {
-                problems.push(Problem::of(&Case::Camel.spell(field), message));
+                problems.push(Problem::new(&Case::Camel.spell(field), message));
             }
         }
         if self.numbers() != before.numbers()
@@ -58,7 +58,7 @@ impl RuleView {
         let is_shown = before.max_requests.is_some() || rule.limits.is_empty();
         if text.is_some() && !is_shown {
             let message = "`limit` says it too: leave one of them out";
-            return Err(Problem::of("maxRequests", message));
+            return Err(Problem::new("maxRequests", message));
         }
         let shared = fields::shared_options(rule);
         let (counting, burst) = (self.algorithm, self.burst_capacity);
@@ -70,7 +70,7 @@ impl RuleView {
             Limit::new(limit.text(), options)
         };
         let all = |limits: &[Limit], is_rules_own: bool| {
-            limits.iter().map(|it| again(it, is_rules_own)).collect::<Result<Vec<_>, _>>()
+            limits.iter().map(|limit| again(limit, is_rules_own)).collect::<Result<Vec<_>, _>>()
         };
         let changed = || {
             rule.limits = match text {
@@ -93,9 +93,9 @@ impl RuleView {
             let field = match error.field() {
                 "burst" => "burstCapacity",
                 "limit" => "maxRequests",
-                field => return Problem::of(&Case::Camel.spell(field), error.to_string()),
+                field => return Problem::new(&Case::Camel.spell(field), error.to_string()),
             };
-            Problem::of(field, error.to_string())
+            Problem::new(field, error.to_string())
         })
     }
 }
@@ -108,16 +108,16 @@ fn put_condition(
     value: Option<&str>,
 ) -> Result<(), String> {
     let mut conditions = rule.conditions.all().to_vec();
-    let is_it = |it: &Condition| *it.attribute == *attribute;
+    let is_of_attribute = |condition: &Condition| *condition.attribute == *attribute;
     if is_shown {
-        conditions.retain(|it| !is_it(it));
-    } else if value.is_some() && conditions.iter().any(is_it) {
+        conditions.retain(|condition| !is_of_attribute(condition));
+    } else if value.is_some() && conditions.iter().any(is_of_attribute) {
         return Err(format!("`match` says what `{attribute}` is too: leave one of them out"));
     }
     if let Some(value) = value {
         let test = match attribute {
             "path" => Test::Path(
-                [value.parse().map_err(|it: crate::PatternError| it.to_string())?].into(),
+                [value.parse().map_err(|error: crate::PatternError| error.to_string())?].into(),
             ),
             // As requests have it.
             "method" => Test::equal(&value.to_ascii_uppercase()),
@@ -143,7 +143,7 @@ mod tests {
     /// Applies `change` to the view of a rule, and the view to the rule.
     fn edited(json: serde_json::Value, change: impl FnOnce(&mut RuleView)) -> Result<Rule, String> {
         let mut rule = rule(json);
-        let mut view = RuleView::of(&rule);
+        let mut view = RuleView::from_rule(&rule);
         change(&mut view);
         view.apply(&mut rule).map_err(|error| error.problems[0].field.clone())?;
         Ok(rule)
@@ -158,11 +158,11 @@ mod tests {
             "exempt": [{ "api_key": "internal" }],
         });
         assert_eq!(edited(base.clone(), |_| {}).unwrap(), rule(base.clone()));
-        let changed = edited(base.clone(), |it| {
-            (it.max_requests, it.burst_capacity) = (Some(7), None);
-            it.algorithm = Some(AlgorithmKind::LeakyBucket);
-            it.tenant_id = None;
-            (it.path_pattern, it.http_method) = (Some("/v1/**".into()), Some("get".into()));
+        let changed = edited(base.clone(), |view| {
+            (view.max_requests, view.burst_capacity) = (Some(7), None);
+            view.algorithm = Some(AlgorithmKind::LeakyBucket);
+            view.tenant_id = None;
+            (view.path_pattern, view.http_method) = (Some("/v1/**".into()), Some("get".into()));
         });
         let expected = json!({
             "name": "a", "maxRequests": 7, "windowSeconds": 60, "algorithm": "leaky_bucket",
@@ -171,7 +171,8 @@ mod tests {
             "exempt": [{ "api_key": "internal" }],
         });
         assert_eq!(super::super::changed_fields(&changed.unwrap(), &rule(expected)), []);
-        let unlimited = edited(base, |it| (it.max_requests, it.window_seconds) = (None, None));
+        let unlimited =
+            edited(base, |view| (view.max_requests, view.window_seconds) = (None, None));
         assert!(unlimited.unwrap().limits.is_empty());
     }
 
@@ -180,32 +181,38 @@ mod tests {
         let several = json!({
             "name": "a", "limit": ["1/s", "9/h"], "match": { "tenant": ["a", "b"], "path": ["/x", "/y"] },
         });
-        let algorithm = |it: &mut RuleView| it.algorithm = Some(AlgorithmKind::FixedWindow);
+        let algorithm = |view: &mut RuleView| view.algorithm = Some(AlgorithmKind::FixedWindow);
         let changed = edited(several.clone(), algorithm).unwrap();
-        assert!(changed.limits.iter().all(|it| it.policy().algorithm().name() == "fixed_window"));
+        assert!(
+            changed.limits.iter().all(|limit| limit.policy().algorithm().name() == "fixed_window")
+        );
         for (change, field) in [
             (
-                (|it| (it.max_requests, it.window_seconds) = (Some(1), Some(1)))
+                (|view| (view.max_requests, view.window_seconds) = (Some(1), Some(1)))
                     as fn(&mut RuleView),
                 "maxRequests",
             ),
-            (|it| it.tenant_id = Some("c".into()), "tenantId"),
-            (|it| it.path_pattern = Some("/z".into()), "pathPattern"),
-            (|it| it.http_method = Some("GET".into()), "pathPattern"),
-            (|it| it.window_seconds = Some(1), "maxRequests"),
+            (|view| view.tenant_id = Some("c".into()), "tenantId"),
+            (|view| view.path_pattern = Some("/z".into()), "pathPattern"),
+            (|view| view.http_method = Some("GET".into()), "pathPattern"),
+            (|view| view.window_seconds = Some(1), "maxRequests"),
         ] {
             assert_eq!(edited(several.clone(), change).unwrap_err(), field);
         }
         let one = json!({ "name": "a", "maxRequests": 5, "windowSeconds": 60 });
         for (change, field) in [
-            ((|it| it.path_pattern = Some("no slash".into())) as fn(&mut RuleView), "pathPattern"),
-            (|it| it.window_seconds = None, "windowSeconds"),
-            (|it| it.max_requests = None, "maxRequests"),
-            (|it| it.max_requests = Some(u64::MAX), "maxRequests"),
-            (|it| it.algorithm = Some(AlgorithmKind::Concurrency), "windowSeconds"),
             (
-                |it| {
-                    (it.burst_capacity, it.algorithm) = (Some(9), Some(AlgorithmKind::FixedWindow));
+                (|view| view.path_pattern = Some("no slash".into())) as fn(&mut RuleView),
+                "pathPattern",
+            ),
+            (|view| view.window_seconds = None, "windowSeconds"),
+            (|view| view.max_requests = None, "maxRequests"),
+            (|view| view.max_requests = Some(u64::MAX), "maxRequests"),
+            (|view| view.algorithm = Some(AlgorithmKind::Concurrency), "windowSeconds"),
+            (
+                |view| {
+                    (view.burst_capacity, view.algorithm) =
+                        (Some(9), Some(AlgorithmKind::FixedWindow));
                 },
                 "burstCapacity",
             ),

@@ -26,13 +26,13 @@ pub struct Problem {
 impl FormError {
     /// One problem.
     #[must_use]
-    pub fn of(field: &str, message: impl Into<String>) -> Self {
-        Self { problems: vec![Problem::of(field, message)] }
+    pub fn new(field: &str, message: impl Into<String>) -> Self {
+        Self { problems: vec![Problem::new(field, message)] }
     }
 }
 
 impl Problem {
-    pub(super) fn of(field: &str, message: impl Into<String>) -> Self {
+    pub(super) fn new(field: &str, message: impl Into<String>) -> Self {
         Self { field: field.to_owned(), message: message.into() }
     }
 }

@@ -56,7 +56,10 @@ impl SubjectType {
     /// The one of that name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::NAMED.iter().find(|(known, ..)| *known == name).map(|(.., it)| *it)
+        Self::NAMED
+            .iter()
+            .find(|(known, ..)| *known == name)
+            .map(|(.., subject_type)| *subject_type)
     }
 
     fn attribute(self) -> &'static str {
@@ -78,11 +81,11 @@ impl ExemptionForm {
             SubjectType::IpCidr => {
                 let block = self.subject_value.parse();
                 let wrong =
-                    |error: crate::CidrError| FormError::of("subjectValue", error.to_string());
+                    |error: crate::CidrError| FormError::new("subjectValue", error.to_string());
                 Test::Within([block.map_err(wrong)?].into())
             }
             _ if self.subject_value.is_empty() => {
-                return Err(FormError::of("subjectValue", "this is empty: send whom to exempt"));
+                return Err(FormError::new("subjectValue", "this is empty: send whom to exempt"));
             }
             _ => Test::equal(&self.subject_value),
         };
@@ -95,11 +98,12 @@ impl ExemptionForm {
 
     /// The form of an exemption; `None` where it is not of one subject of a known kind.
     #[must_use]
-    pub fn of(exemption: &Exemption) -> Option<Self> {
+    pub fn from_exemption(exemption: &Exemption) -> Option<Self> {
         let [Condition { attribute, test, .. }] = exemption.conditions.all() else {
             return None;
         };
-        let (.., subject_type) = SubjectType::NAMED.into_iter().find(|it| *it.1 == **attribute)?;
+        let (.., subject_type) =
+            SubjectType::NAMED.into_iter().find(|entry| *entry.1 == **attribute)?;
         let value = match (subject_type, test) {
             (SubjectType::IpCidr, Test::Within(blocks)) => match &**blocks {
                 [block] => block.to_string(),
@@ -141,6 +145,6 @@ mod instant {
         let wrong =
             || D::Error::custom("this is no instant: send one such as \"2027-01-01T12:00:00Z\"");
         let text = Option::<String>::deserialize(from)?;
-        text.map(|it| parse_instant(&it).ok_or_else(wrong)).transpose()
+        text.map(|text| parse_instant(&text).ok_or_else(wrong)).transpose()
     }
 }

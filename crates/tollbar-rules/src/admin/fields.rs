@@ -22,13 +22,13 @@ pub(super) type Fields = Vec<(Cow<'static, str>, Value)>;
 pub(super) fn rule_fields(rule: &Rule, case: Case) -> Fields {
     let writer = Writer { case };
     let shared = shared_options(rule);
-    let texts = |list: &[Box<str>]| json!(list.iter().map(|it| &**it).collect::<Vec<&str>>());
+    let texts = |list: &[Box<str>]| json!(list.iter().map(|text| &**text).collect::<Vec<&str>>());
     let per = || json!(rule.per.iter().map(Per::name).collect::<Vec<&str>>());
     let said = |is_said: bool, value: &dyn Fn() -> Value| is_said.then(value);
     let mut fields = vec![
         ("name", Some(json!(&*rule.name))),
-        ("id", rule.id.as_ref().map(|it| json!(&**it))),
-        ("description", rule.description.as_ref().map(|it| json!(&**it))),
+        ("id", rule.id.as_ref().map(|id| json!(&**id))),
+        ("description", rule.description.as_ref().map(|description| json!(&**description))),
         ("match", said(!rule.conditions.all().is_empty(), &|| writer.conditions(&rule.conditions))),
         ("per", said(rule.per != [Per::Client], &per)),
         ("missing", said(rule.missing != OnMissing::default(), &|| json!(rule.missing.name()))),
@@ -57,7 +57,7 @@ pub(super) fn rule_fields(rule: &Rule, case: Case) -> Fields {
         (
             "exempt",
             said(!rule.exemptions.is_empty(), &|| {
-                rule.exemptions.iter().map(|it| writer.exemption(it)).collect()
+                rule.exemptions.iter().map(|exemption| writer.exemption(exemption)).collect()
             }),
         ),
         ("enabled", said(!rule.enabled, &|| json!(false))),
@@ -81,7 +81,8 @@ pub(super) fn shared_options(rule: &Rule) -> LimitOptions {
         shared.inherited_by(limit.text(), own, is_rules_own) == limit.options()
     };
     let mut others = rule.all_limits().skip(rule.limits.len());
-    let all_fit = rule.limits.iter().all(|it| fits(it, true)) && others.all(|it| fits(it, false));
+    let all_fit =
+        rule.limits.iter().all(|limit| fits(limit, true)) && others.all(|limit| fits(limit, false));
     if all_fit { shared } else { LimitOptions::default() }
 }
 
@@ -110,19 +111,19 @@ fn object(fields: Fields) -> Value {
 }
 
 fn option_fields(options: LimitOptions) -> [(&'static str, Option<Value>); 9] {
-    let warm_up = options
-        .warm_up
-        .map(|it| json!({ "start": it.start, "over": time_text(it.over), "steps": it.steps }));
+    let warm_up = options.warm_up.map(|warm_up| {
+        json!({ "start": warm_up.start, "over": time_text(warm_up.over), "steps": warm_up.steps })
+    });
     [
-        ("burst", options.burst.map(|it| json!(it))),
-        ("algorithm", options.counting.map(|it| json!(it.name()))),
+        ("burst", options.burst.map(|burst| json!(burst))),
+        ("algorithm", options.counting.map(|counting| json!(counting.name()))),
         ("staggered", options.staggered.then_some(Value::Bool(true))),
-        ("utc_offset", options.utc_offset_minutes.map(|it| json!(offset_text(it)))),
-        ("subwindows", options.subwindows.map(|it| json!(it))),
+        ("utc_offset", options.utc_offset_minutes.map(|minutes| json!(offset_text(minutes)))),
+        ("subwindows", options.subwindows.map(|count| json!(count))),
         ("warm_up", warm_up),
-        ("lease", options.lease.map(|it| json!(time_text(it)))),
-        ("queue", options.queue.map(|it| json!(it))),
-        ("max_wait", options.max_wait.map(|it| json!(time_text(it)))),
+        ("lease", options.lease.map(|lease| json!(time_text(lease)))),
+        ("queue", options.queue.map(|length| json!(length))),
+        ("max_wait", options.max_wait.map(|wait| json!(time_text(wait)))),
     ]
 }
 
@@ -142,7 +143,9 @@ impl Writer {
     fn limits(self, limits: &[Limit], shared: LimitOptions, is_rules_own: bool) -> Value {
         match limits {
             [one] => self.limit(one, shared, is_rules_own),
-            several => several.iter().map(|it| self.limit(it, shared, is_rules_own)).collect(),
+            several => {
+                several.iter().map(|limit| self.limit(limit, shared, is_rules_own)).collect()
+            }
         }
     }
 
@@ -162,8 +165,8 @@ impl Writer {
             TierLimits::Limits(limits) => self.limits(limits, shared, false),
             TierLimits::Unlimited => json!("unlimited"),
         };
-        let limits = tiers.limits.iter().map(|(name, it)| (name.to_string(), of_tier(it)));
-        let default = tiers.default.iter().map(|it| ("default".to_owned(), json!(&**it)));
+        let limits = tiers.limits.iter().map(|(name, limits)| (name.to_string(), of_tier(limits)));
+        let default = tiers.default.iter().map(|tier| ("default".to_owned(), json!(&**tier)));
         Value::Object(limits.chain(default).collect())
     }
 
@@ -214,9 +217,10 @@ pub(super) fn condition_fields(conditions: &Conditions, case: Case) -> Vec<(&str
         several => {
             let mut tests = Map::new();
             // From the last to the first, so that of two lists of values the first is `equal`.
-            for it in several.iter().rev() {
-                let (name, value) = named_test(&it.attribute, &it.test, case);
-                let is_second = matches!(it.test, Test::OneOf(_)) && tests.contains_key(&name);
+            for condition in several.iter().rev() {
+                let (name, value) = named_test(&condition.attribute, &condition.test, case);
+                let is_second =
+                    matches!(condition.test, Test::OneOf(_)) && tests.contains_key(&name);
                 tests.insert(if is_second { "equal".to_owned() } else { name }, value);
             }
             Value::Object(tests)
@@ -253,7 +257,7 @@ fn named_test(attribute: &str, test: &Test, case: Case) -> (String, Value) {
 
 fn one_or_many<T: ToString>(values: impl ExactSizeIterator<Item = T>) -> Value {
     let is_one = values.len() == 1;
-    let mut values = values.map(|it| Value::String(it.to_string()));
+    let mut values = values.map(|value| Value::String(value.to_string()));
     match values.next() {
         Some(only) if is_one => only,
         first => first.into_iter().chain(values).collect(),

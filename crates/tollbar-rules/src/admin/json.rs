@@ -16,7 +16,7 @@ pub(super) fn to_node(json: &Json) -> Result<Node, FormError> {
 fn convert<'j>(json: &'j Json, names: &mut Vec<&'j str>) -> Result<Node, FormError> {
     if names.len() > DEPTH_MAX {
         let message = format!("nested deeper than {DEPTH_MAX} levels: rules need fewer");
-        return Err(FormError::of(names.first().copied().unwrap_or_default(), message));
+        return Err(FormError::new(names.first().copied().unwrap_or_default(), message));
     }
     let scalar = |text: &str| Value::Scalar { text: text.into() };
     let value = match json {

@@ -83,7 +83,7 @@ fn flat_properties() -> Map<String, Value> {
 /// A part of the schema of files with its fields in camel case, and references to definitions at `path`.
 fn in_camel_case(schema: &Value, path: &str) -> Value {
     match schema {
-        Value::Array(items) => items.iter().map(|it| in_camel_case(it, path)).collect(),
+        Value::Array(items) => items.iter().map(|item| in_camel_case(item, path)).collect(),
         Value::Object(fields) => {
             fields.iter().map(|(name, value)| keyword(name, value, path)).collect()
         }
@@ -98,10 +98,10 @@ fn keyword(name: &str, value: &Value, path: &str) -> (String, Value) {
             json!(format!("{path}{}", capitalised(name)))
         }
         ("properties", Value::Object(fields)) => {
-            fields.iter().map(|(name, it)| (camel(name), in_camel_case(it, path))).collect()
+            fields.iter().map(|(name, field)| (camel(name), in_camel_case(field, path))).collect()
         }
         ("required", Value::Array(names)) => {
-            names.iter().filter_map(Value::as_str).map(|it| json!(camel(it))).collect()
+            names.iter().filter_map(Value::as_str).map(|name| json!(camel(name))).collect()
         }
         _ => in_camel_case(value, path),
     };
@@ -112,6 +112,6 @@ fn keyword(name: &str, value: &Value, path: &str) -> (String, Value) {
 fn capitalised(name: &str) -> String {
     let name = camel(name);
     let mut chars = name.chars();
-    let first = chars.next().map(|it| it.to_ascii_uppercase());
+    let first = chars.next().map(|c| c.to_ascii_uppercase());
     first.into_iter().chain(chars).collect()
 }

@@ -91,7 +91,7 @@ impl Scope {
     /// Returns the scope of that name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, it)| *it)
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, scope)| *scope)
     }
 
     /// Returns the scope that follows from which of the three fields are there.
@@ -107,7 +107,7 @@ impl Scope {
 impl RuleView {
     /// Returns the view of a rule.
     #[must_use]
-    pub fn of(rule: &Rule) -> Self {
+    pub fn from_rule(rule: &Rule) -> Self {
         let shared = fields::shared_options(rule);
         let path_pattern = single(rule, "path");
         let tenant_id = single(rule, "tenant");
@@ -130,7 +130,8 @@ impl RuleView {
 
 /// Returns the one value that an attribute must have.
 fn single(rule: &Rule, attribute: &str) -> Option<String> {
-    let mut tests = rule.conditions.all().iter().filter(|it| &*it.attribute == attribute);
+    let mut tests =
+        rule.conditions.all().iter().filter(|condition| &*condition.attribute == attribute);
     match (tests.next(), tests.next()) {
         (Some(Condition { test: Test::OneOf(values), .. }), None) if attribute != "path" => {
             (values.len() == 1).then(|| values[0].to_string())
@@ -165,7 +166,7 @@ fn limit_text(max_requests: u64, seconds: u64) -> String {
 /// fields of a file that differ from their defaults.
 #[must_use]
 pub fn to_json(rule: &Rule) -> Fields {
-    let view = RuleView::of(rule);
+    let view = RuleView::from_rule(rule);
     let mut json: Fields = fields::rule_fields(rule, Case::Camel)
         .into_iter()
         .map(|(name, value)| (name.into(), value))
@@ -224,7 +225,7 @@ pub fn changed_fields(before: &Rule, after: &Rule) -> Vec<FieldChange> {
     let names: BTreeSet<String> = before.keys().chain(after.keys()).cloned().collect();
     let mut take = |field: String| {
         let [before, after] =
-            [&mut before, &mut after].map(|it| it.remove(&field).unwrap_or_default());
+            [&mut before, &mut after].map(|fields| fields.remove(&field).unwrap_or_default());
         (before != after).then_some(FieldChange { field, before, after })
     };
     names.into_iter().filter_map(&mut take).collect()
@@ -240,7 +241,7 @@ pub fn from_json(json: Value) -> Result<Rule, FormError> {
     let Value::Object(mut fields) = json else {
         let message = "a rule is an object: send one such as {\"name\": \"per_client\", \
                        \"maxRequests\": 10, \"windowSeconds\": 1}";
-        return Err(FormError::of("", message));
+        return Err(FormError::new("", message));
     };
     fields.retain(|_, value| !value.is_null());
     let mut form = FlatForm { fields, problems: Vec::new() };
@@ -255,10 +256,10 @@ pub fn from_json(json: Value) -> Result<Rule, FormError> {
             "burst" if flat.contains(&"burst_capacity") => "burstCapacity".to_owned(),
             _ => {
                 let attribute = finding.field.strip_prefix("match.");
-                let named = CONDITIONS.iter().find(|it| attribute == Some(it.1));
+                let named = CONDITIONS.iter().find(|condition| attribute == Some(condition.1));
                 named
-                    .filter(|it| flat.contains(&it.0))
-                    .map_or(finding.field, |it| Case::Camel.spell(it.0).into_owned())
+                    .filter(|condition| flat.contains(&condition.0))
+                    .map_or(finding.field, |condition| Case::Camel.spell(condition.0).into_owned())
             }
         };
         Problem { field, message: finding.message }
@@ -277,8 +278,9 @@ impl FlatForm {
     /// Puts the fields of a file in the place of the flat ones, and returns which those were.
     fn lower(&mut self) -> Vec<&'static str> {
         self.check_types();
-        let is_there =
-            |name: &&'static str| spellings(name).any(|it| self.fields.contains_key(&it));
+        let is_there = |name: &&'static str| {
+            spellings(name).any(|spelling| self.fields.contains_key(&spelling))
+        };
         let flat: Vec<&'static str> = FLAT_FIELDS.into_iter().filter(is_there).collect();
         let scope = self.scope();
         let conditions = CONDITIONS.map(|(name, attribute)| {
@@ -289,7 +291,7 @@ impl FlatForm {
             };
             (name, attribute, self.text(name, what))
         });
-        let are_there = conditions.each_ref().map(|it| it.2.is_some());
+        let are_there = conditions.each_ref().map(|condition| condition.2.is_some());
         self.problems.extend(scope_problems(scope, are_there));
         self.put_conditions(conditions);
         self.put_limit();
@@ -307,14 +309,16 @@ impl FlatForm {
             Some(_) => self.refuse("name", "this is no text: send a text such as \"per_client\""),
         }
         let priority = self.fields.get("priority");
-        if priority.is_some_and(|it| it.as_i64().is_none_or(|it| i32::try_from(it).is_err())) {
+        if priority
+            .is_some_and(|value| value.as_i64().is_none_or(|number| i32::try_from(number).is_err()))
+        {
             let message = "this is no whole number of 32 bits: send one such as 10 or -1";
             self.refuse("priority", message);
         }
-        if self.fields.get("enabled").is_some_and(|it| !it.is_boolean()) {
+        if self.fields.get("enabled").is_some_and(|value| !value.is_boolean()) {
             self.refuse("enabled", "this is neither true nor false: send one of them");
         }
-        if self.fields.get("match").is_some_and(|it| !it.is_object()) {
+        if self.fields.get("match").is_some_and(|value| !value.is_object()) {
             self.refuse("match", "this is no object: send one such as {\"plan\": \"bulk\"}");
         }
     }
@@ -374,12 +378,12 @@ impl FlatForm {
     }
 
     fn refuse(&mut self, field: &'static str, message: impl Into<String>) {
-        self.problems.push(Problem::of(&Case::Camel.spell(field), message));
+        self.problems.push(Problem::new(&Case::Camel.spell(field), message));
     }
 
     fn take(&mut self, name: &'static str) -> Option<Value> {
         let mut found: Vec<Value> =
-            spellings(name).filter_map(|it| self.fields.remove(&it)).collect();
+            spellings(name).filter_map(|spelling| self.fields.remove(&spelling)).collect();
         if found.len() > 1 {
             self.refuse(name, format!("`{name}` says it too: leave one of them out"));
         }
@@ -419,18 +423,20 @@ pub(super) fn scope_problems(
         ("httpMethod", method && scope != Scope::Endpoint, "endpoint"),
         ("pathPattern", path && scope != Scope::Endpoint, "endpoint"),
     ];
-    let excess = excess.into_iter().filter(|it| it.1).map(|(field, _, meant)| {
-        let message =
-            format!("a rule of scope \"{name}\" has none: send scope \"{meant}\", or leave it out");
-        Problem::of(field, message)
-    });
+    let excess =
+        excess.into_iter().filter(|(_, is_excess, _)| *is_excess).map(|(field, _, meant)| {
+            let message = format!(
+                "a rule of scope \"{name}\" has none: send scope \"{meant}\", or leave it out"
+            );
+            Problem::new(field, message)
+        });
     let missing = match scope {
         Scope::Tenant if !tenant => Some(("tenantId", "the tenant, such as \"acme\"")),
         Scope::Endpoint if !path => Some(("pathPattern", "the path, such as \"/v1/**\"")),
         _ => None,
     };
     let missing = missing.map(|(field, what)| {
-        Problem::of(field, format!("a rule of scope \"{name}\" has one: send {what}"))
+        Problem::new(field, format!("a rule of scope \"{name}\" has one: send {what}"))
     });
     excess.chain(missing).collect()
 }
@@ -444,16 +450,16 @@ pub(super) fn limit_of(
     match (max_requests, seconds) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) if is_of_permits => {
-            Err(Problem::of("windowSeconds", "what is in flight has no window: leave it out"))
+            Err(Problem::new("windowSeconds", "what is in flight has no window: leave it out"))
         }
         (Some(max_requests), None) if is_of_permits => Ok(Some(max_requests.to_string())),
         (Some(max_requests), Some(seconds)) => Ok(Some(limit_text(max_requests, seconds))),
         (Some(_), None) => {
             let message = "a limit has a window: send its seconds, such as 60";
-            Err(Problem::of("windowSeconds", message))
+            Err(Problem::new("windowSeconds", message))
         }
         (None, Some(_)) => {
-            Err(Problem::of("maxRequests", "a window has a limit: send one such as 100"))
+            Err(Problem::new("maxRequests", "a window has a limit: send one such as 100"))
         }
     }
 }

@@ -53,19 +53,19 @@ fn block(text: &mut String, name: &str, value: &Value, depth: usize) {
     // Writing to a string cannot fail.
     match value {
         Value::Object(fields) if is_long && !fields.is_empty() => {
-            let _ = writeln!(text, "{indent}{name}:");
+            writeln!(text, "{indent}{name}:").unwrap_or_default();
             for (name, value) in fields {
                 block(text, name, value, depth + 1);
             }
         }
         Value::Array(items) if is_long && !items.is_empty() => {
-            let _ = writeln!(text, "{indent}{name}:");
+            writeln!(text, "{indent}{name}:").unwrap_or_default();
             for item in items {
-                let _ = writeln!(text, "{indent}  - {}", flow(item));
+                writeln!(text, "{indent}  - {}", flow(item)).unwrap_or_default();
             }
         }
         _ => {
-            let _ = writeln!(text, "{indent}{name}: {line}");
+            writeln!(text, "{indent}{name}: {line}").unwrap_or_default();
         }
     }
 }
@@ -89,27 +89,27 @@ fn flow(value: &Value) -> String {
 
 /// A text, in quotes where YAML would take it for something else.
 fn scalar(text: &str) -> String {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "_-./+%".contains(it);
-    let begins = text.chars().next().is_some_and(|it| it.is_ascii_alphanumeric() || it == '/');
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./+%".contains(c);
+    let begins = text.chars().next().is_some_and(|c| c.is_ascii_alphanumeric() || c == '/');
     let is_word = ["null", "true", "false", "yes", "no", "on", "off"]
         .iter()
-        .any(|it| text.eq_ignore_ascii_case(it));
+        .any(|word| text.eq_ignore_ascii_case(word));
     if begins && !is_word && text.chars().all(is_plain) {
         return text.to_owned();
     }
     // A text in JSON is one in YAML. What cannot be seen is spelled out, so that it can be edited.
     let quoted = Value::from(text).to_string();
     let mut safe = String::with_capacity(quoted.len());
-    for it in quoted.chars() {
-        let is_hidden = !it.is_ascii_graphic() && it != ' ' && it.escape_debug().len() > 1;
-        match u32::from(it) {
+    for c in quoted.chars() {
+        let is_hidden = !c.is_ascii_graphic() && c != ' ' && c.escape_debug().len() > 1;
+        match u32::from(c) {
             code @ 0..=0xffff if is_hidden => {
-                let _ = write!(safe, "\\u{code:04x}");
+                write!(safe, "\\u{code:04x}").unwrap_or_default();
             }
             code if is_hidden => {
-                let _ = write!(safe, "\\U{code:08x}");
+                write!(safe, "\\U{code:08x}").unwrap_or_default();
             }
-            _ => safe.push(it),
+            _ => safe.push(c),
         }
     }
     safe

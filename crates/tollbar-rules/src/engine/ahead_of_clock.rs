@@ -62,17 +62,17 @@ pub struct AheadNews {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(super) struct AheadTracker {
     denials: AtomicU64,
     denials_without_rule: AtomicU64,
     clear_until_us: AtomicU64,
     cleared: AtomicU64,
     clear_failures: AtomicU64,
-    notes: Mutex<Notes>,
+    log: Mutex<AheadLog>,
 }
 
 #[derive(Debug, Default)]
-struct Notes {
+struct AheadLog {
     newest: Option<AheadDenial>,
     news: AheadNews,
 }
@@ -96,13 +96,13 @@ impl AsyncEngine {
     /// What is known of counters that owe more than their policy can.
     #[must_use]
     pub fn ahead_of_clock(&self) -> AheadOfClock {
-        let count = |it: &AtomicU64| it.load(Ordering::Relaxed);
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let until = Timestamp::from_micros(count(&self.ahead.clear_until_us));
         AheadOfClock {
             denials: count(&self.ahead.denials),
             denials_without_rule: count(&self.ahead.denials_without_rule),
-            newest: self.ahead.notes().newest.clone(),
-            clearing_until: Some(until).filter(|it| *it > self.clock.now()),
+            newest: self.ahead.log().newest.clone(),
+            clearing_until: Some(until).filter(|until| *until > self.clock.now()),
             cleared: count(&self.ahead.cleared),
             clear_failures: count(&self.ahead.clear_failures),
         }
@@ -139,7 +139,7 @@ impl AsyncEngine {
     /// What is to be told since this was asked last.
     #[must_use]
     pub fn take_ahead_news(&self) -> AheadNews {
-        std::mem::take(&mut self.ahead.notes().news)
+        std::mem::take(&mut self.ahead.log().news)
     }
 
     /// Looks at a denial that was made without a rule, over the engine's store: `name` has denied `key` by
@@ -161,11 +161,11 @@ impl AsyncEngine {
         self.ahead.denials.fetch_add(1, Ordering::Relaxed);
         let is_first = denials.fetch_add(1, Ordering::Relaxed) == 0;
         let denial = AheadDenial { rule: Arc::clone(rule), by, at };
-        let mut notes = self.ahead.notes();
-        if is_first && notes.news.first.len() < NEWS_MAX {
-            notes.news.first.push(denial.clone());
+        let mut log = self.ahead.log();
+        if is_first && log.news.first.len() < NEWS_MAX {
+            log.news.first.push(denial.clone());
         }
-        notes.newest = Some(denial);
+        log.newest = Some(denial);
         at.as_micros() < self.ahead.clear_until_us.load(Ordering::Relaxed)
     }
 
@@ -188,26 +188,28 @@ impl AsyncEngine {
             check.selection.limits.iter().map(|selected| selected.enforcement == Enforcement::Live);
         let entries = check.entries.iter().zip(live).filter(|(_, is_live)| *is_live);
         let is_ahead = |entry: &&tollbar::Entry<'a>| {
-            entry.decision().is_some_and(|it| excess_wait(entry.policy(), &it).is_some())
+            entry
+                .decision()
+                .is_some_and(|decision| excess_wait(entry.policy(), &decision).is_some())
         };
         let ahead = entries.map(|(entry, _)| entry).filter(is_ahead);
         ahead.map(|entry| self.store.reset(entry.key(), entry.policy()))
     }
 }
 
-impl Ahead {
+impl AheadTracker {
     pub(super) fn clear(&self, reset: Result<(), StoreError>) {
         match reset {
             Ok(()) => self.cleared.fetch_add(1, Ordering::Relaxed),
             Err(failure) => {
-                self.notes().news.failure = Some(failure);
+                self.log().news.failure = Some(failure);
                 self.clear_failures.fetch_add(1, Ordering::Relaxed)
             }
         };
     }
 
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn log(&self) -> MutexGuard<'_, AheadLog> {
         // They are whole after each change.
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

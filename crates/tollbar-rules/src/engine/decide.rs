@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tollbar::charge::Marks;
-use tollbar::{Decision, Entry, Outcome, Policy, Reply, Role, Store, StoreError};
+use tollbar::{Decision, Entry, Outcome, Policy, Reply, Role, Store, StoreError, Timestamp};
 
 use super::AsyncEngine;
 use super::hold::{self, Hold};
@@ -19,6 +19,7 @@ use super::{ahead_of_clock, outage, tallies};
 use crate::Request;
 use crate::matcher::{ItemId, Items};
 use crate::rule::Tier;
+use crate::rule::condition::PathReading;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
 use crate::verdict::{Decisions, Enforcement, LimitDecision, StoredReason, Verdict};
@@ -119,8 +120,7 @@ impl AsyncEngine {
         observer: &mut impl Observer,
         selection: &mut Selection,
     ) {
-        let now = || self.clock.now();
-        Selector { snapshot, request, now, observer }.select(selection);
+        self.selector(snapshot, request, observer).select(selection);
     }
 
     /// Selects among rules that are known to match.
@@ -132,9 +132,7 @@ impl AsyncEngine {
         request: &Request<'_>,
         selection: &mut Selection,
     ) {
-        let now = || self.clock.now();
-        Selector { snapshot, request, now, observer: &mut NoObserver }
-            .select_among(matching, selection);
+        self.selector(snapshot, request, &mut NoObserver).select_among(matching, selection);
     }
 
     /// Selects one rule alone, whatever it matches.
@@ -145,8 +143,18 @@ impl AsyncEngine {
         request: &Request<'_>,
         selection: &mut Selection,
     ) {
+        self.selector(snapshot, request, &mut NoObserver).select_only(rule, selection);
+    }
+
+    #[inline]
+    fn selector<'a, O>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        request: &'a Request<'a>,
+        observer: &'a mut O,
+    ) -> Selector<'a, O, impl Fn() -> Timestamp> {
         let now = || self.clock.now();
-        Selector { snapshot, request, now, observer: &mut NoObserver }.select_only(rule, selection);
+        Selector { snapshot, request, now, observer, reading: PathReading::Decoded }
     }
 
     /// Names what is to be asked. `None` if the verdict is made already: no store is needed.
@@ -230,8 +238,8 @@ impl AsyncEngine {
         tallies::count(snapshot, decisions);
         let hold = match marks.hold {
             _ if is_denied => None,
-            Some(reservation) => Some(Hold::of_reservation(reservation.id, check)),
-            None if selection.has_permits => Hold::of_permits(entries, false),
+            Some(_) => Some(Hold::of_reservation(marks, check)),
+            None if selection.has_permits => Hold::of_permits(entries, marks, false),
             None => None,
         };
         Conclusion { hold, clears, ..Conclusion::default() }
@@ -248,6 +256,7 @@ impl Verdict {
     /// Decides without the store if it can. Returns true if no store is needed.
     #[inline]
     fn decide_without_store(&mut self, selection: &Selection) -> bool {
+        self.permit_limits_skipped = selection.permit_limits_skipped;
         (self.outcome, self.reason) = match selection.denial {
             Some(denial) => {
                 if let Some(rule) = denial.denying_rule() {
@@ -280,15 +289,15 @@ impl Verdict {
         }
         self.failure = failure;
         let mut binding: Option<(usize, &LimitDecision)> = None;
-        for (at, it) in self.decisions.iter().enumerate() {
+        for (at, limit) in self.decisions.iter().enumerate() {
             let binds =
-                |(_, before): (_, &LimitDecision)| it.decision.binds_before(&before.decision);
-            if it.enforcement == Enforcement::Live && binding.is_none_or(binds) {
-                binding = Some((at, it));
+                |(_, before): (_, &LimitDecision)| limit.decision.binds_before(&before.decision);
+            if limit.enforcement == Enforcement::Live && binding.is_none_or(binds) {
+                binding = Some((at, limit));
             }
         }
-        if let Some((at, it)) = binding {
-            (self.outcome, self.reason) = (it.decision.outcome(), StoredReason::Limits);
+        if let Some((at, limit)) = binding {
+            (self.outcome, self.reason) = (limit.decision.outcome(), StoredReason::Limits);
             self.binding = Some(at);
         }
         hold

@@ -9,13 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
-use tollbar::charge::{self, HeldPermits, SettleError, Settlement, Spent, release_all, renew_all};
+use tollbar::charge::{
+    self, HeldPermits, Marks, SettleError, Settlement, Spent, release_all, renew_all,
+};
 use tollbar::receipt::{Content, Draft};
-use tollbar::store::ReservationId;
+use tollbar::store::{ReservationId, ReservationRef};
 use tollbar::{Entry, RECEIPT_BYTES_MAX, Receipt, ReceiptKey, Store, StoreError, Timestamp};
 
 use super::AsyncEngine;
 use super::decide::AnsweredCheck;
+use super::request_id::REQUEST_NAME_BYTES;
 use super::selection::Selection;
 use crate::rule::limit::is_unleased;
 use crate::snapshot::Snapshot;
@@ -84,6 +87,20 @@ pub enum TokenError {
     /// The store cannot be reached. Trying again is safe.
     #[error("the store cannot answer")]
     Store(#[from] StoreError),
+    /// A lease has ended although its request goes on: no renewal got through in time. Others can take its
+    /// permits, so that more than the limit may be in flight.
+    #[error("a lease has ended and its request goes on, above the limit: no renewal came in time")]
+    LeaseEnded {
+        /// Why the last renewal failed; `None` if the store said that the lease had ended before.
+        #[source]
+        source: Option<StoreError>,
+    },
+    /// Nothing runs that could renew leases or give them back.
+    #[error(
+        "there is no runtime of tokio here, so leases are not renewed, and what a request holds comes \
+         back only when they end"
+    )]
+    NoRuntime,
 }
 
 /// The keys under which holds of permits are written as text; reservations have the engine's receipt key.
@@ -122,7 +139,7 @@ impl From<SettleError> for TokenError {
 pub(super) fn has_token(snapshot: &Snapshot, selection: &Selection, is_reservation: bool) -> bool {
     let key_bytes =
         selection.limits.iter().map(|selected| selected.key.1 - selected.key.0).sum::<usize>();
-    key_bytes + selection.limits.len() * CHARGE_BYTES_MAX <= RECEIPT_BYTES_MAX
+    key_bytes + (selection.limits.len() + 1) * CHARGE_BYTES_MAX <= RECEIPT_BYTES_MAX
         || has_exactly(snapshot, selection, is_reservation)
 }
 
@@ -130,24 +147,31 @@ pub(super) fn has_token(snapshot: &Snapshot, selection: &Selection, is_reservati
 #[cold]
 fn has_exactly(snapshot: &Snapshot, selection: &Selection, is_reservation: bool) -> bool {
     let entries = selection.limits.iter().map(|selected| selected.entry(snapshot, selection));
-    let is_on_it = |it: &Entry<'_>| is_reservation || it.policy().lease_ttl().is_some();
-    let entries: Vec<Entry<'_>> = entries.filter(is_on_it).collect();
-    Draft::new(ReservationId::NONE, entries.iter().map(|entry| (entry, u64::MAX))).is_ok()
+    let is_on_token = |entry: &Entry<'_>| is_reservation || entry.policy().lease_ttl().is_some();
+    let entries: Vec<Entry<'_>> = entries.filter(is_on_token).collect();
+    // As long as the name of a request is.
+    let request_id = Some(&[0; REQUEST_NAME_BYTES][..]);
+    let reservation = ReservationRef { id: ReservationId::NONE, request_id };
+    Draft::new(reservation, entries.iter().map(|entry| (entry, u64::MAX))).is_ok()
 }
 
 impl Hold {
     /// What a request that was reserved has paid and taken.
-    pub(super) fn of_reservation(id: ReservationId, check: &AnsweredCheck<'_>) -> Self {
+    pub(super) fn of_reservation(marks: Marks<'_>, check: &AnsweredCheck<'_>) -> Self {
         let &AnsweredCheck { snapshot, request, selection, entries } = check;
         let once = request.clone().with_cost(1);
         let factors = selection.limits.iter().map(|selected| snapshot.cost(selected.rule, &once));
-        let content = Content::of_paid(id, entries.iter().zip(factors));
-        Self::new(Some(content), entries.iter().filter_map(HeldPermits::of).collect(), false)
+        let content = Content::of_paid(marks.reservation(), entries.iter().zip(factors));
+        Self::new(Some(content), held_permits(entries, marks), false)
     }
 
     /// The permits that a request has taken; `None` if there are none.
-    pub(super) fn of_permits(entries: &[Entry<'_>], is_local: bool) -> Option<Self> {
-        let permits: Vec<_> = entries.iter().filter_map(HeldPermits::of).collect();
+    pub(super) fn of_permits(
+        entries: &[Entry<'_>],
+        marks: Marks<'_>,
+        is_local: bool,
+    ) -> Option<Self> {
+        let permits = held_permits(entries, marks);
         (!permits.is_empty()).then(|| Self::new(None, permits, is_local))
     }
 
@@ -165,14 +189,14 @@ impl Hold {
     /// How long the shortest of its leases lasts; `None` if it has none.
     #[must_use]
     pub fn lease_ttl(&self) -> Option<Duration> {
-        self.permits.iter().filter_map(|it| it.policy.lease_ttl()).min()
+        self.permits.iter().filter_map(|permit| permit.policy.lease_ttl()).min()
     }
 
     /// When the first of its leases ends, by the store's clock, unless it is renewed. `None` if it has
     /// none, and for a hold that was resumed.
     #[must_use]
     pub fn lease_ends_at(&self) -> Option<Timestamp> {
-        let granted = self.permits.iter().filter(|it| it.granted_at > Timestamp::ZERO);
+        let granted = self.permits.iter().filter(|permit| permit.granted_at > Timestamp::ZERO);
         granted.filter_map(HeldPermits::ends_at).min()
     }
 
@@ -180,6 +204,11 @@ impl Hold {
     fn end(&self) -> bool {
         !self.is_over.swap(true, Ordering::AcqRel)
     }
+}
+
+fn held_permits(entries: &[Entry<'_>], marks: Marks<'_>) -> Vec<HeldPermits> {
+    let held = entries.iter().filter_map(HeldPermits::from_entry);
+    held.map(|held| held.with_request_id(marks.request_id())).collect()
 }
 
 impl AsyncEngine {
@@ -201,7 +230,7 @@ impl AsyncEngine {
         }
         let spent = spent.map_or(Spent::Reserved, Spent::Total);
         match charge::settle(self.store(), content, spent).await {
-            Ok(settlement) => Ok(RuleSettlement::of(content, &settlement)),
+            Ok(settlement) => Ok(RuleSettlement::new(content, &settlement)),
             Err(SettleError::Store(error)) => {
                 hold.is_over.store(false, Ordering::Release);
                 Err(error.into())
@@ -209,7 +238,8 @@ impl AsyncEngine {
             Err(error) => {
                 // Its leases have come back. Nobody else has what has none.
                 let permits = hold.permits.iter();
-                let unleased: Vec<_> = permits.filter(|it| is_unleased(&it.policy)).collect();
+                let unleased: Vec<_> =
+                    permits.filter(|permit| is_unleased(&permit.policy)).collect();
                 release_all(self.store(), unleased).await?;
                 Err(error.into())
             }
@@ -282,14 +312,14 @@ impl AsyncEngine {
 }
 
 impl RuleSettlement {
-    fn of(content: &Content, settlement: &Settlement) -> Self {
+    fn new(content: &Content, settlement: &Settlement) -> Self {
         let paid = content.charges.iter().filter(|charge| !charge.policy.has_permits());
-        let limits = paid.zip(settlement.charges()).map(|(charge, it)| LimitSettlement {
+        let limits = paid.zip(settlement.charges()).map(|(charge, settled)| LimitSettlement {
             rule: charge.policy.name().unwrap_or_default().to_owned(),
-            reserved: it.reserved,
-            spent: it.spent,
-            refunded: it.refunded,
-            overdrawn: it.overdrawn,
+            reserved: settled.reserved,
+            spent: settled.spent,
+            refunded: settled.refunded,
+            overdrawn: settled.overdrawn,
         });
         Self { limits: limits.collect(), permits_returned: settlement.permits_returned() }
     }

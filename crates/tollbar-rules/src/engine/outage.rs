@@ -1,6 +1,7 @@
 //! What the rules say while the store cannot answer: each as it declared, and marked.
 
 use arrayvec::ArrayVec;
+use tollbar::charge::Marks;
 use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store};
 
 use super::hold::Hold;
@@ -26,8 +27,8 @@ pub(super) fn decide(
     decisions.extend(
         selection.limits.iter().map(|selected| uncounted_decision(snapshot, request, selected)),
     );
-    let denies = |it: &LimitDecision| {
-        it.enforcement == Enforcement::Live && !is_share(it) && !it.decision.is_allowed()
+    let denies = |limit: &LimitDecision| {
+        limit.enforcement == Enforcement::Live && !is_share(limit) && !limit.decision.is_allowed()
     };
     let is_denied = decisions.iter().any(denies);
     let mut places: ArrayVec<usize, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
@@ -55,10 +56,11 @@ pub(super) fn decide(
             }
         }
         // All or none: a denied batch has charged nothing.
-        let is_denial =
-            |it: &LimitDecision| it.enforcement == Enforcement::Live && !it.decision.is_allowed();
+        let is_denial = |limit: &LimitDecision| {
+            limit.enforcement == Enforcement::Live && !limit.decision.is_allowed()
+        };
         if !decisions.iter().any(is_denial) {
-            return Hold::of_permits(&entries, true);
+            return Hold::of_permits(&entries, Marks::default(), true);
         }
     } else {
         for at in places {

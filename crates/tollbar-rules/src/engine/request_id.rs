@@ -13,9 +13,12 @@ use crate::{OnMissing, Per, Request};
 /// The most limits whose answers are remembered together.
 const LIMITS_ONCE_MAX: usize = 20;
 
+/// The length of a request's name, a hash.
+pub(super) const REQUEST_NAME_BYTES: usize = 32;
+
 /// What a store remembers a request by, if it is to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RequestName(Option<[u8; 32]>);
+pub(super) struct RequestName(Option<[u8; REQUEST_NAME_BYTES]>);
 
 impl RequestName {
     /// None for a request that has no id, charges nothing, or holds permits without a lease: nobody could
@@ -46,6 +49,6 @@ impl RequestName {
     }
 
     pub(super) fn as_bytes(&self) -> Option<&[u8]> {
-        self.0.as_ref().map(<[u8; 32]>::as_slice)
+        self.0.as_ref().map(<[u8; REQUEST_NAME_BYTES]>::as_slice)
     }
 }

@@ -191,7 +191,9 @@ impl AsyncRuleHandle<'_> {
         }
         let tier = snapshot.tier(self.at, request);
         let boost = match &snapshot.overrides {
-            Some(it) => snapshot.active_overrides(it, self.at, &key, request, self.engine.now()).1,
+            Some(overrides) => {
+                snapshot.active_overrides(overrides, self.at, &key, request, self.engine.now()).1
+            }
             None => 0,
         };
         let policies = snapshot.policies(self.at, tier, boost).unwrap_or_default();

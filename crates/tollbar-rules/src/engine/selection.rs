@@ -1,18 +1,26 @@
 //! From the rules that match to the limits that apply.
 //!
-//! Rules are looked at by priority. What loosens (an unlimited rule, `stop`, `replaces`) counts only
-//! where it is sure: not in shadow mode, and not if it hangs on how an encoded slash is read.
+//! Rules are looked at by priority. What loosens (an unlimited rule, `stop`, `replaces`) does not count in
+//! shadow mode.
+//!
+//! Servers read an encoded slash in two ways, and nobody here knows which way the one behind does. Such a
+//! request is selected for once in each reading and meets the limits of both ([`Selector::select_among`]).
+//! So whatever makes a request cheaper (an unlimited rule, an exemption, a tier, a cheap route, `stop`,
+//! `replaces`, or a rule that keeps a fallback away) counts only in the readings in which it holds.
+//! Decision 0066.
 
 use smallvec::SmallVec;
-use tollbar::Timestamp;
+use tollbar::{Policy, Timestamp};
 
+use super::replacement::{Replaced, Replacements};
 use crate::Request;
 use crate::matcher::{ItemId, Items};
 use crate::rule::Tier;
+use crate::rule::condition::PathReading;
 use crate::rule::subject::{KeyBuffer, SubjectKey};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::overrides::Overrides;
-use crate::snapshot::{Flags, RecipeId, Snapshot};
+use crate::snapshot::{RecipeId, RuleFlags, Snapshot};
 use crate::verdict::{Enforcement, StoredReason};
 
 /// One limit that applies to a request.
@@ -40,10 +48,14 @@ pub(crate) struct Selection {
     pub(crate) pass_reason: Option<StoredReason>,
     /// Whether any of the limits may be of permits.
     pub(crate) has_permits: bool,
+    /// How many limits of permits were left out, because the request takes none.
+    pub(crate) permit_limits_skipped: u32,
     /// Rules that deny for want of an attribute, and its place in `per`.
     missing: SmallVec<[(ItemId, usize); 2]>,
     /// Rules whose subject is banned, and the ban.
     banned: SmallVec<[(ItemId, StoredReason); 1]>,
+    /// Rules that let the request pass, and why, in their order.
+    passes: SmallVec<[(ItemId, StoredReason); 1]>,
     /// The last key that was written by each recipe.
     written: SmallVec<[(RecipeId, (usize, usize)); 4]>,
 }
@@ -62,6 +74,8 @@ pub(crate) enum MatchFate {
     /// For want of the attribute in this place of `per`.
     Skipped(usize),
     Denied(usize),
+    /// All its limits are of permits, and the request takes none.
+    PermitsOnly,
     /// Another rule matches.
     FallbackNotNeeded,
     TierUnlimited(Tier),
@@ -73,6 +87,9 @@ pub(crate) enum MatchFate {
 /// Observes what becomes of each rule that matches.
 pub(crate) trait Observer {
     fn observe(&mut self, rule: ItemId, fate: MatchFate);
+
+    /// What is observed from now on is of the other reading of the path.
+    fn begin_other_reading(&mut self) {}
 }
 
 /// Observes nothing.
@@ -89,6 +106,18 @@ pub(crate) struct Selector<'a, O, N> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) now: N,
     pub(crate) observer: &'a mut O,
+    /// How the path is read at the moment.
+    pub(crate) reading: PathReading,
+}
+
+/// How much of a selection was there at some point.
+#[derive(Clone, Copy)]
+struct SelectionMark {
+    limits: usize,
+    missing: usize,
+    banned: usize,
+    passes: usize,
+    permit_limits_skipped: u32,
 }
 
 impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
@@ -99,17 +128,71 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
         self.select_among(matching, selection);
     }
 
-    /// Selects among rules that are known to match.
+    /// Selects among rules that are known to match in some reading of the path.
     #[inline]
     pub(crate) fn select_among(&mut self, matching: &[ItemId], selection: &mut Selection) {
+        if self.request.path_with_slashes_kept().is_none() {
+            self.choose(matching, selection);
+        } else {
+            self.select_in_each_reading(selection, |selector, selection| {
+                let mut matching = Items::new();
+                let Self { snapshot, request, reading, .. } = *selector;
+                let matching = snapshot.matching_as(request, reading, &mut matching);
+                selector.choose(matching, selection);
+            });
+        }
+    }
+
+    /// Selects one rule alone, whatever it matches.
+    pub(crate) fn select_only(&mut self, at: ItemId, selection: &mut Selection) {
+        self.select_in_each_reading(selection, |selector, selection| {
+            if let Some(overrides) = &selector.snapshot.overrides
+                && selector.is_banned(overrides, selection)
+            {
+                return;
+            }
+            if selector.is_enabled(at) && selector.apply(at, selection) == MatchFate::Unlimited {
+                selection.passes.push((at, StoredReason::Unlimited(at)));
+            }
+            selection.finish();
+        });
+    }
+
+    /// Selects once for each reading of the path: what applies in either applies.
+    #[cold]
+    fn select_in_each_reading(
+        &mut self,
+        selection: &mut Selection,
+        select: impl Fn(&mut Self, &mut Selection),
+    ) {
+        select(self, selection);
+        if self.request.path_with_slashes_kept().is_some() {
+            let mut other = Selection::default();
+            self.observer.begin_other_reading();
+            self.reading = PathReading::SlashesKept;
+            select(self, &mut other);
+            self.reading = PathReading::Decoded;
+            selection.join(other);
+        }
+    }
+
+    /// Goes through the rules that match in one reading of the path.
+    ///
+    /// Of each priority, all rules are looked at before any of them stops those below. A rule that is
+    /// replaced by one that is not has no effect, wherever the other stands among those looked at.
+    #[inline]
+    fn choose(&mut self, matching: &[ItemId], selection: &mut Selection) {
         if let Some(overrides) = &self.snapshot.overrides
             && self.is_banned(overrides, selection)
         {
             return;
         }
-        let mut replaced: SmallVec<[(ItemId, ItemId); 4]> = SmallVec::new();
+        let mut replacements = Replacements::default();
+        let mut replaced = Replaced::default();
+        let mut stops: SmallVec<[ItemId; 2]> = SmallVec::new();
         // Whether a live rule matches: it keeps the fallbacks away.
         let mut is_covered = false;
+        let mut is_lifted = false;
         let mut rest = matching;
         while let Some(&first) = rest.first() {
             let priority = self.snapshot.core(first).priority;
@@ -117,63 +200,48 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
             let level = rest.iter().take_while(is_level).count();
             let (level, below) = rest.split_at(level);
             rest = below;
-            if let Some(unlimited) = self.unlimited(level, &replaced) {
+            if let Some(unlimited) = self.unlimited(level, &replacements, &replaced, selection) {
                 self.lift(unlimited, level, below, selection);
-                return selection.finish();
+                is_lifted = true;
+                break;
             }
-            let mut stopped_by = None;
             for &at in level {
-                if self.flags(at).is_fallback || !self.is_open(at, &replaced) {
+                if self.flags(at).is_fallback || !self.is_enabled(at) {
                     continue;
                 }
                 let fate = self.apply(at, selection);
                 self.observer.observe(at, fate);
-                let is_live = self.flags(at).is_live;
-                is_covered |= is_live && !matches!(fate, MatchFate::Skipped(_));
-                let applies = matches!(fate, MatchFate::Applied(_) | MatchFate::TierUnlimited(_));
-                if is_live && applies && self.loosens(at) {
-                    replaced.extend(self.snapshot.replaced_by(at).iter().map(|it| (*it, at)));
+                let is_skipped = matches!(fate, MatchFate::Skipped(_) | MatchFate::PermitsOnly);
+                is_covered |= self.flags(at).is_live && !is_skipped;
+                if self.loosens(at, fate) {
+                    replacements.add(at, self.snapshot.replaced_by(at));
                     if self.snapshot.rule(at).stop {
-                        stopped_by = stopped_by.or(Some(at));
+                        stops.push(at);
                     }
                 }
             }
-            if let Some(stop) = stopped_by {
+            replaced = replacements.resolve();
+            if let Some(&stop) = stops.iter().find(|at| replaced.by(**at).is_none()) {
                 for at in below {
                     self.observer.observe(*at, MatchFate::BelowStop(stop));
                 }
                 break;
             }
         }
-        // The limits of a rule that was replaced by one looked at after it are selected already.
         if !replaced.is_empty() {
-            let is_gone = |rule| replaced.iter().any(|(gone, _)| *gone == rule);
-            selection.limits.retain(|selected| !is_gone(selected.rule));
-            selection.missing.retain(|(rule, _)| !is_gone(*rule));
-            selection.banned.retain(|(rule, _)| !is_gone(*rule));
+            selection.remove(&replaced);
+            for (gone, by) in replaced.iter().filter(|(gone, _)| matching.contains(gone)) {
+                self.observer.observe(gone, MatchFate::ReplacedBy(by));
+            }
         }
-        for (gone, by) in &replaced {
-            self.observer.observe(*gone, MatchFate::ReplacedBy(*by));
-        }
-        self.fall_back(matching, is_covered, selection);
-        selection.finish();
-    }
-
-    /// Selects one rule alone, whatever it matches.
-    pub(crate) fn select_only(&mut self, at: ItemId, selection: &mut Selection) {
-        if let Some(overrides) = &self.snapshot.overrides
-            && self.is_banned(overrides, selection)
-        {
-            return;
-        }
-        if self.is_open(at, &[]) && self.apply(at, selection) == MatchFate::Unlimited {
-            selection.pass_reason = Some(StoredReason::Unlimited(at));
+        if !is_lifted {
+            self.fall_back(matching, is_covered, selection);
         }
         selection.finish();
     }
 
     #[inline]
-    fn flags(&self, at: ItemId) -> Flags {
+    fn flags(&self, at: ItemId) -> RuleFlags {
         self.snapshot.core(at).flags
     }
 
@@ -186,33 +254,56 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
         ban.is_some()
     }
 
-    /// True where a rule is enabled and has not been replaced so far.
-    fn is_open(&mut self, at: ItemId, replaced: &[(ItemId, ItemId)]) -> bool {
-        if !self.flags(at).is_enabled {
+    fn is_enabled(&mut self, at: ItemId) -> bool {
+        let is_enabled = self.flags(at).is_enabled;
+        if !is_enabled {
             self.observer.observe(at, MatchFate::Disabled);
-            return false;
         }
-        !replaced.iter().any(|(gone, _)| *gone == at)
+        is_enabled
     }
 
-    /// True where a rule that matches may make others not apply.
-    fn loosens(&self, at: ItemId) -> bool {
-        // Conditions are looked at once more only where a path has two readings.
-        self.flags(at).is_against_others
-            && (self.request.path_with_slashes_kept().is_none()
-                || self.snapshot.rule(at).conditions.hold_surely(self.request))
+    /// True where a rule with that fate may make others not apply.
+    #[inline]
+    fn loosens(&self, at: ItemId, fate: MatchFate) -> bool {
+        let flags = self.flags(at);
+        let applies = matches!(fate, MatchFate::Applied(_) | MatchFate::TierUnlimited(_));
+        flags.is_against_others && flags.is_live && applies
     }
 
     /// The unlimited rule of a level, if one is in force.
-    fn unlimited(&self, level: &[ItemId], replaced: &[(ItemId, ItemId)]) -> Option<ItemId> {
-        level.iter().copied().find(|at| {
+    fn unlimited(
+        &mut self,
+        level: &[ItemId],
+        replacements: &Replacements,
+        replaced: &Replaced,
+        selection: &mut Selection,
+    ) -> Option<ItemId> {
+        let is_one = |at: &ItemId| {
             let flags = self.flags(*at);
-            flags.is_unlimited
-                && flags.is_enabled
-                && flags.is_live
-                && !replaced.iter().any(|(gone, _)| gone == at)
-                && self.loosens(*at)
-        })
+            let is_in_force = flags.is_unlimited && flags.is_enabled && flags.is_live;
+            is_in_force && replaced.by(*at).is_none()
+        };
+        let mut all = level.iter().copied().filter(is_one);
+        let first = all.next()?;
+        let others: SmallVec<[ItemId; 2]> = all.collect();
+        let can_replace =
+            |at: &ItemId| self.flags(*at).is_enabled && !self.snapshot.replaced_by(*at).is_empty();
+        let peers: SmallVec<[ItemId; 2]> = level.iter().copied().filter(can_replace).collect();
+        if peers.is_empty() {
+            return Some(first);
+        }
+        // Rules of the same priority may replace it, where they apply themselves.
+        let mark = selection.mark();
+        let mut replacements = replacements.clone();
+        for at in peers {
+            let fate = self.apply(at, selection);
+            if self.loosens(at, fate) {
+                replacements.add(at, self.snapshot.replaced_by(at));
+            }
+        }
+        selection.truncate(mark);
+        let replaced = replacements.resolve();
+        std::iter::once(first).chain(others).find(|at| replaced.by(*at).is_none())
     }
 
     /// Nothing of this level and below applies.
@@ -228,7 +319,8 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
                 if at == unlimited { MatchFate::Unlimited } else { MatchFate::LiftedBy(unlimited) };
             self.observer.observe(at, fate);
         }
-        selection.pass_reason = Some(StoredReason::Unlimited(unlimited));
+        selection.passes.clear();
+        selection.passes.push((unlimited, StoredReason::Unlimited(unlimited)));
     }
 
     fn fall_back(&mut self, matching: &[ItemId], is_covered: bool, selection: &mut Selection) {
@@ -249,11 +341,13 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
     fn apply(&mut self, at: ItemId, selection: &mut Selection) -> MatchFate {
         let flags = self.flags(at);
         if flags.is_unlimited {
-            // In shadow mode, or not surely: it lifts nothing.
+            // In shadow mode, or replaced: it lifts nothing.
             return MatchFate::Unlimited;
         }
-        if let Some(exemption) = self.snapshot.exemption(at, self.request, &self.now) {
-            selection.pass_reason.get_or_insert(StoredReason::Exempt { rule: at, exemption });
+        if let Some(exemption) =
+            self.snapshot.exemption_as(at, self.request, self.reading, &self.now)
+        {
+            selection.passes.push((at, StoredReason::Exempt { rule: at, exemption }));
             return MatchFate::Exempt(exemption);
         }
         let key = match selection.key(self.snapshot, at, self.request) {
@@ -281,33 +375,39 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
         let tier = self.snapshot.tier(at, self.request);
         let cost = self.snapshot.cost(at, self.request);
         let enforcement = if flags.is_live { Enforcement::Live } else { Enforcement::Shadow };
-        selection.has_permits |= flags.has_permits;
+        let skips_permits = flags.has_permits && self.request.takes_no_permits();
+        selection.has_permits |= flags.has_permits && !skips_permits;
         let policies = self.snapshot.policies(at, tier, boost);
         let selected = SelectedLimit { rule: at, tier, limit: 0, enforcement, cost, boost, key };
-        for limit in 0..policies.map_or(0, <[_]>::len) {
-            selection.limits.push(SelectedLimit { limit, ..selected });
-        }
-        if flags.has_candidate {
-            for limit in 0..self.snapshot.plan(at).candidate().whole.len() {
-                selection.limits.push(SelectedLimit {
-                    limit,
-                    enforcement: Enforcement::Candidate,
-                    ..selected
-                });
+        let mut select = |policies: &[Policy], enforcement| {
+            for (limit, policy) in policies.iter().enumerate() {
+                if skips_permits && policy.has_permits() {
+                    selection.permit_limits_skipped += 1;
+                } else {
+                    selection.limits.push(SelectedLimit { limit, enforcement, ..selected });
+                }
             }
+        };
+        select(policies.unwrap_or_default(), enforcement);
+        if flags.has_candidate {
+            select(&self.snapshot.plan(at).candidate().whole, Enforcement::Candidate);
         }
-        if policies.is_some() {
+        if let Some(policies) = policies {
+            // A rule of which nothing applies keeps no other from applying.
+            if skips_permits && policies.iter().all(Policy::has_permits) {
+                return MatchFate::PermitsOnly;
+            }
             return MatchFate::Applied(tier);
         }
         if flags.is_live {
-            selection.pass_reason.get_or_insert(StoredReason::Unlimited(at));
+            selection.passes.push((at, StoredReason::Unlimited(at)));
         }
         MatchFate::TierUnlimited(tier)
     }
 }
 
 /// The denial of a subject that `ban` covers: under `rule`, or under every rule.
-fn denial_by_ban(
+pub(super) fn denial_by_ban(
     overrides: &Overrides,
     rule: Option<ItemId>,
     ban: usize,
@@ -323,8 +423,62 @@ enum MissingAttribute {
 }
 
 impl Selection {
+    fn mark(&self) -> SelectionMark {
+        SelectionMark {
+            limits: self.limits.len(),
+            missing: self.missing.len(),
+            banned: self.banned.len(),
+            passes: self.passes.len(),
+            permit_limits_skipped: self.permit_limits_skipped,
+        }
+    }
+
+    /// Forgets what was selected since the mark.
+    fn truncate(&mut self, mark: SelectionMark) {
+        self.limits.truncate(mark.limits);
+        self.missing.truncate(mark.missing);
+        self.banned.truncate(mark.banned);
+        self.passes.truncate(mark.passes);
+        self.permit_limits_skipped = mark.permit_limits_skipped;
+    }
+
+    /// Forgets what was selected of rules that are replaced.
+    fn remove(&mut self, replaced: &Replaced) {
+        let stays = |rule| replaced.by(rule).is_none();
+        self.limits.retain(|selected| stays(selected.rule));
+        self.missing.retain(|(rule, _)| stays(*rule));
+        self.banned.retain(|(rule, _)| stays(*rule));
+        self.passes.retain(|(rule, _)| stays(*rule));
+    }
+
+    /// Adds what was selected for the other reading of the path. Both have made up their minds.
+    fn join(&mut self, other: Self) {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(&other.keys);
+        for selected in other.limits {
+            let is_same = |known: &SelectedLimit| {
+                (known.rule, known.limit, known.enforcement)
+                    == (selected.rule, selected.limit, selected.enforcement)
+            };
+            if !self.limits.iter().any(is_same) {
+                let key = (selected.key.0 + start, selected.key.1 + start);
+                self.limits.push(SelectedLimit { key, ..selected });
+            }
+        }
+        // In the order in which rules are looked at.
+        self.limits.sort_by_key(|selected| selected.rule);
+        self.denial = self.denial.or(other.denial);
+        self.pass_reason = self.pass_reason.or(other.pass_reason);
+        self.has_permits |= other.has_permits;
+        self.permit_limits_skipped = self.permit_limits_skipped.max(other.permit_limits_skipped);
+        if self.denial.is_none() {
+            self.limit_to(POLICIES_PER_REQUEST_MAX);
+        }
+    }
+
     /// Keeps what a store takes at once: what only reports gives way.
     fn finish(&mut self) {
+        self.pass_reason = self.passes.first().map(|(_, reason)| *reason);
         if let Some(&(_, reason)) = self.banned.first() {
             self.denial = Some(reason);
             return;

@@ -66,12 +66,13 @@ impl Tallies {
     /// ```
     /// # use tollbar_rules::{Engine, RuleFile};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let rules = |text| RuleFile::parse("rules.yaml", text).map(|it| it.rules);
+    /// let rules = |text| RuleFile::parse("rules.yaml", text).map(|file| file.rules);
     /// let engine = Engine::new(rules("rules: [{ name: a, limit: 1/s }, { name: b, limit: 1/s }]")?);
     /// let before = engine.tallies();
     /// engine.replace(rules("rules: [{ name: b, limit: 2/s }]")?);
     /// let after = engine.tallies();
-    /// let gone: Vec<&str> = after.gone_since(&before).iter().map(|it| &*it.rule.name).collect();
+    /// let gone = after.gone_since(&before);
+    /// let gone: Vec<&str> = gone.iter().map(|tally| &*tally.rule.name).collect();
     /// assert_eq!(gone, ["a"]);
     /// # Ok(())
     /// # }
@@ -80,9 +81,9 @@ impl Tallies {
     pub fn gone_since<'b>(&self, before: &'b Self) -> Vec<RuleTally<'b>> {
         let (then, now) = (&before.0.rules, &self.0.rules);
         let here = self.but(now.places_in(then));
-        let here: HashSet<_> = here.map(|it| (&**it.rule.identity(), it.tier)).collect();
+        let here: HashSet<_> = here.map(|tally| (&**tally.rule.identity(), tally.tier)).collect();
         let others = before.but(then.places_in(now));
-        others.filter(|it| !here.contains(&(&**it.rule.identity(), it.tier))).collect()
+        others.filter(|tally| !here.contains(&(&**tally.rule.identity(), tally.tier))).collect()
     }
 
     /// Those of rules that have no place elsewhere.
@@ -125,8 +126,9 @@ impl Tallies {
 
 /// Counts all decisions of a check, each rule once.
 pub(crate) fn count(snapshot: &Snapshot, decisions: &[LimitDecision]) {
-    let denies =
-        |it: &LimitDecision| it.enforcement == Enforcement::Live && !it.decision.is_allowed();
+    let denies = |limit: &LimitDecision| {
+        limit.enforcement == Enforcement::Live && !limit.decision.is_allowed()
+    };
     let is_admitted = !decisions.iter().any(denies);
     // Those of one rule follow each other, its candidate's last.
     for these in decisions.chunk_by(|a, b| a.rule == b.rule && a.enforcement == b.enforcement) {
@@ -137,7 +139,7 @@ pub(crate) fn count(snapshot: &Snapshot, decisions: &[LimitDecision]) {
             continue;
         }
         let line = snapshot.tally(first.rule, first.tier()).line();
-        let is_allowed = these.iter().all(|it| it.decision.is_allowed());
+        let is_allowed = these.iter().all(|limit| limit.decision.is_allowed());
         let counter = match (first.enforcement, first.decision.degraded().is_some(), is_allowed) {
             (Enforcement::Live, false, true) => &line.allowed,
             (Enforcement::Live, false, false) => &line.denied,
@@ -160,9 +162,9 @@ pub(crate) fn count(snapshot: &Snapshot, decisions: &[LimitDecision]) {
             add(&line.extra_tokens, paid.wrapping_sub(1));
         }
         let limits = snapshot.policies(first.rule, first.tier(), 0).unwrap_or_default();
-        let is_near = |it: &LimitDecision| {
-            let capacity = limits.get(it.limit as usize).map_or(0, tollbar::Policy::capacity);
-            is_near(&it.decision, capacity)
+        let is_near = |decision: &LimitDecision| {
+            let capacity = limits.get(decision.limit as usize).map_or(0, tollbar::Policy::capacity);
+            is_near(&decision.decision, capacity)
         };
         if is_admitted && these.iter().any(is_near) {
             add(&line.near_limit, 1);

@@ -81,5 +81,5 @@ fn per_text(per: &[String]) -> String {
 }
 
 fn did_you_mean(suggestion: Option<&str>) -> String {
-    suggestion.map_or_else(String::new, |it| format!(": did you mean `{it}`?"))
+    suggestion.map_or_else(String::new, |name| format!(": did you mean `{name}`?"))
 }

@@ -52,7 +52,7 @@ impl fmt::Display for LimitExplanation {
             Some(remaining) => write!(f, "{remaining} of {} left", self.limit)?,
             None => f.write_str("not known")?,
         }
-        let would = match (self.capacity, self.would_pass) {
+        let would = match (self.enforcement, self.would_pass) {
             (Enforcement::Live, true) => "",
             (Enforcement::Live, false) => ", denies",
             (Enforcement::Shadow, true) => ", in the shadow",

@@ -2,13 +2,9 @@
 
 use super::node::Value;
 use super::reader::{Field, Fields, LIST_MAX, Reader};
-use crate::message::nearest;
 use crate::message::shorten;
 use crate::request::ATTRIBUTE_NAME_BYTES_MAX;
 use crate::{Cidr, Condition, Conditions, PathPattern, Test};
-
-/// Attributes that listeners set, for typing errors.
-const USUAL: [&str; 7] = ["method", "path", "ip", "user", "api_key", "tenant", "tier"];
 
 /// The conditions of a mapping from attributes to what must hold.
 pub(super) fn read(reader: &mut Reader, field: &Field<'_>) -> Conditions {
@@ -37,15 +33,6 @@ pub(super) fn read_fields(reader: &mut Reader, fields: &Fields<'_>) -> Condition
                 "`client` is a chain of attributes: write `api_key`, `user` or `ip`",
             );
             continue;
-        }
-        if !USUAL.contains(&attribute)
-            && let Some(meant) = nearest(attribute, USUAL)
-        {
-            let message = format!(
-                "no listener sets an attribute `{attribute}` by itself: if you meant `{meant}`, \
-                 write that"
-            );
-            reader.warn(key.at, &field.path, message);
         }
         for test in read_tests(reader, attribute, &field) {
             conditions.push(Condition { attribute: attribute.into(), test });

@@ -200,7 +200,7 @@ impl<'n> InheritedOptions<'n> {
 
 /// Where an option was written.
 fn option_field<'p, 'n>(option_fields: &'p OptionFields<'n>, name: &str) -> Option<&'p Field<'n>> {
-    let at = OPTIONS.iter().position(|it| it.0 == name)?;
+    let at = OPTIONS.iter().position(|option| option.0 == name)?;
     option_fields[at].as_ref()
 }
 
@@ -224,7 +224,7 @@ fn take_options<'n>(
             "utc_offset" => options.utc_offset_minutes = offset(reader, field),
             "subwindows" => {
                 let number = reader.number(field);
-                options.subwindows = number.map(|it| u32::try_from(it).unwrap_or(u32::MAX));
+                options.subwindows = number.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
             }
             "warm_up" => options.warm_up = read_warm_up(reader, field),
             "lease" => options.lease = duration(reader, field),

@@ -73,6 +73,34 @@ impl Position {
     pub(crate) const START: Self = Self { line: 1, column: 1 };
 }
 
+impl Node {
+    /// Where a field of this mapping stands, such as `limit` or `exempt[0].usr`: the value of a field of its
+    /// own, and the name of one further down. Where there is no such field, where what it would be in stands.
+    pub(crate) fn locate(&self, field: &str) -> Position {
+        let (mut node, mut at) = (self, self.at);
+        for (depth, step) in field.split('.').enumerate() {
+            let (name, item) = match step.split_once('[') {
+                Some((name, item)) => (name, item.trim_end_matches(']').parse::<usize>().ok()),
+                None => (step, None),
+            };
+            let Value::Map(fields) = &node.value else {
+                return at;
+            };
+            let Some((key, within)) = fields.iter().find(|(key, _)| *key.text == *name) else {
+                return at;
+            };
+            at = if depth == 0 { within.at } else { key.at };
+            node = within;
+            if let (Some(item), Value::List(items)) = (item, &within.value)
+                && let Some(within) = items.get(item)
+            {
+                (node, at) = (within, within.at);
+            }
+        }
+        at
+    }
+}
+
 impl Value {
     /// What it is, for messages.
     #[must_use]

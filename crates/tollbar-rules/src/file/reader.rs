@@ -242,7 +242,7 @@ impl<'n> Fields<'n> {
     /// Reports every field that was not taken.
     pub fn finish(self, reader: &mut Reader) {
         for (key, _) in self.rest() {
-            let known: Vec<&str> = self.known.iter().map(|it| &**it).collect();
+            let known: Vec<&str> = self.known.iter().map(|name| &**name).collect();
             let meant = did_you_mean(&key.text, &known);
             let known = listed(&known);
             let message = format!(
@@ -263,7 +263,7 @@ impl<'n> Fields<'n> {
 
 fn did_you_mean(text: &str, known: &[&str]) -> String {
     nearest(text, known.iter().copied())
-        .map_or_else(String::new, |it| format!("did you mean `{it}`? "))
+        .map_or_else(String::new, |name| format!("did you mean `{name}`? "))
 }
 
 fn listed(names: &[&str]) -> String {

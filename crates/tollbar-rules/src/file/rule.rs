@@ -8,7 +8,7 @@ use super::node::{Position, Value};
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_instant;
 use crate::message::shorten;
-use crate::{Costs, Criticality, Exemption, Mode, OnMissing, OnOutage, Per, Rule, Test};
+use crate::{Costs, Criticality, Exemption, Mode, OnMissing, OnOutage, Per, Rule, RuleWarning};
 
 /// Where the fields of a rule stand, for what is found only when all rules are together.
 #[derive(Debug)]
@@ -35,8 +35,9 @@ pub(super) fn read(reader: &mut Reader, field: &Field<'_>) -> Option<(Rule, Fiel
     let positions = rule_reader.positions;
     fields.know(reader.read_before);
     fields.finish(reader);
-    warn_of_login(reader, &rule, &positions);
-    warn_of_the_unreachable(reader, &rule, &positions);
+    for RuleWarning { field: within, message } in rule.warnings() {
+        reader.warn(field.node.locate(&within), &format!("{}.{within}", field.path), message);
+    }
     Some((rule, positions))
 }
 
@@ -94,7 +95,8 @@ impl<'n> RuleReader<'_, 'n> {
         }
         if let Some(field) = self.take("exempt") {
             let items = field.one_or_many();
-            rule.exemptions = items.iter().filter_map(|it| exemption(self.reader, it)).collect();
+            rule.exemptions =
+                items.iter().filter_map(|item| exemption(self.reader, item)).collect();
         }
         Some(rule)
     }
@@ -179,8 +181,8 @@ fn costs(reader: &mut Reader, field: &Field<'_>) -> Costs {
                 else {
                     continue;
                 };
-                let conditions = fields.take("match").map(|it| conditions::read(reader, &it));
-                let cost = fields.take("cost").and_then(|it| reader.number(&it));
+                let conditions = fields.take("match").map(|field| conditions::read(reader, &field));
+                let cost = fields.take("cost").and_then(|field| reader.number(&field));
                 match (conditions, cost) {
                     (Some(conditions), Some(cost)) => costs.by_condition.push((conditions, cost)),
                     _ => reader.refuse(&item, "a cost has a `match` and a `cost`: write both"),
@@ -198,7 +200,7 @@ fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnOutage {
         let Some(mut fields) = reader.fields(field, "a mapping") else {
             return OnOutage::default();
         };
-        let keep = fields.take("shed").and_then(|it| reader.choice(&it, &Criticality::NAMED));
+        let keep = fields.take("shed").and_then(|field| reader.choice(&field, &Criticality::NAMED));
         fields.finish(reader);
         return OnOutage::Shed { keep: keep.unwrap_or(Criticality::High) };
     }
@@ -208,7 +210,7 @@ fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnOutage {
 fn exemption(reader: &mut Reader, field: &Field<'_>) -> Option<Exemption> {
     let mut fields = reader.fields(field, "a mapping such as `{ api_key: internal }`")?;
     let until = fields.take("until");
-    let reason = fields.take("reason").and_then(|it| reader.text(&it, "a text"));
+    let reason = fields.take("reason").and_then(|field| reader.text(&field, "a text"));
     let conditions = conditions::read_fields(reader, &fields);
     if conditions.all().is_empty() && reader.errors.is_empty() {
         let message = "this exempts everybody: write whom, such as `{ api_key: internal }`, or \
@@ -229,65 +231,4 @@ fn exemption(reader: &mut Reader, field: &Field<'_>) -> Option<Exemption> {
         }
     }
     Some(exemption)
-}
-
-/// Words by which paths call the place where passwords are tried.
-const LOGIN_WORDS: [&str; 9] =
-    ["login", "signin", "sign-in", "auth", "token", "password", "otp", "2fa", "verify"];
-
-/// Twice the limit passes around the boundary of a fixed window: that is twice the guesses.
-fn warn_of_login(reader: &mut Reader, rule: &Rule, positions: &FieldPositions) {
-    let paths = rule.conditions.all().iter().filter_map(|condition| match &condition.test {
-        Test::Path(patterns) => Some(patterns),
-        _ => None,
-    });
-    let is_login = |literal: &str| {
-        let literal = literal.to_ascii_lowercase();
-        LOGIN_WORDS.iter().any(|word| literal.contains(word))
-    };
-    let login = paths.flatten().find(|it| it.last_literal().is_some_and(is_login));
-    let is_fixed = |limit: &crate::Limit| {
-        matches!(limit.policy().algorithm().name(), "fixed_window" | "staggered_window")
-    };
-    if let Some(path) = login
-        && rule.all_limits().any(is_fixed)
-    {
-        let at = positions.fields.get("limit").copied().unwrap_or(positions.rule);
-        let message = format!(
-            "a fixed window lets up to twice the limit through around its boundary, and `{path}` \
-             looks like a place where passwords are guessed: write `algorithm: \
-             sliding_window_strict`"
-        );
-        reader.warn(at, &format!("{}.limit", positions.path), message);
-    }
-}
-
-/// Limits that no request is under, and costs that a candidate can never take.
-fn warn_of_the_unreachable(reader: &mut Reader, rule: &Rule, positions: &FieldPositions) {
-    let place = |name| positions.fields.get(name).copied().unwrap_or(positions.rule);
-    if let (Some(default), false) = (&rule.tiers.default, rule.limits.is_empty()) {
-        let message = format!(
-            "no request is under these limits, because every one has a tier, `{default}` by default: \
-             leave out the limits, or the default"
-        );
-        reader.warn(place("limit"), &format!("{}.limit", positions.path), message);
-    }
-    let is_unleased = |limit: &crate::Limit| limit.policy().algorithm().name() == "concurrency";
-    if let Some(limit) = rule.live_limits().find(|limit| is_unleased(limit)) {
-        let message = format!(
-            "a holder that vanishes keeps its permit of `{}` for ever: write `lease: 30s`, or as long \
-             as a request may take",
-            limit.text()
-        );
-        reader.warn(place("limit"), &format!("{}.limit", positions.path), message);
-    }
-    let cost = rule.costs.highest();
-    if let Some(limit) = rule.candidate.iter().find(|it| it.policy().capacity() < cost) {
-        let message = format!(
-            "a cost of {cost} can never be paid under the candidate `{}`: it will report such \
-             requests as never allowed",
-            limit.text()
-        );
-        reader.warn(place("candidate"), &format!("{}.candidate", positions.path), message);
-    }
 }

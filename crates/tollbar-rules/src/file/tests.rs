@@ -100,7 +100,8 @@ fn every_form_of_a_field_is_read() {
     let several = rule(
         "limit: [{ limit: 10/s, burst: 50 }, 9/h, 7 per calendar day], algorithm: fixed_window, staggered: true, utc_offset: '+05:30'",
     );
-    let names: Vec<&str> = several.limits.iter().map(|it| it.policy().algorithm().name()).collect();
+    let names: Vec<&str> =
+        several.limits.iter().map(|limit| limit.policy().algorithm().name()).collect();
     assert_eq!(names, ["token_bucket", "staggered_window", "calendar_window"]);
     assert_eq!(several.limits[2].policy().utc_offset_minutes(), Some(330));
 }
@@ -110,18 +111,19 @@ fn other_forms_are_read() {
     let warm = rule("limit: 100/s, warm_up: { start: 10, over: 1min }");
     let warm_up = warm.limits[0].policy().warm_up().unwrap();
     assert_eq!((warm_up.start, warm_up.over.as_secs(), warm_up.steps), (10, 60, 4));
-    assert_eq!(warm.limits[0].policy().share(4).warm_up().map(|it| it.start), Some(2));
+    assert_eq!(warm.limits[0].policy().share(4).warm_up().map(|warm_up| warm_up.start), Some(2));
     let tiers = "tiers: { gold: 5/s, platinum: { limit: 9/s, warm_up: { start: 3, over: 1h } } }";
     let tiered = rule(&format!("limit: 100/s, warm_up: {{ start: 10, over: 1min }}, {tiers}"));
     let starts = tiered.tiers.limits.iter().map(|(_, tier)| tier.limits()[0].policy().warm_up());
-    let starts: Vec<Option<u64>> = starts.map(|it| it.map(|it| it.start)).collect();
+    let starts: Vec<Option<u64>> =
+        starts.map(|warm_up| warm_up.map(|warm_up| warm_up.start)).collect();
     assert_eq!(starts, [None, Some(3)], "the rule's warm-up is not that of its tiers");
     let queue = rule("limit: 20/s, queue: 5, max_wait: 100ms");
     let policy = queue.limits[0].policy();
     assert_eq!((policy.algorithm().name(), policy.capacity()), ("leaky_queue", 6));
     let permits = rule("limit: [{ limit: 20, algorithm: concurrency }, 9/s], lease: 30s");
     let algorithms: Vec<&str> =
-        permits.limits.iter().map(|it| it.policy().algorithm().name()).collect();
+        permits.limits.iter().map(|limit| limit.policy().algorithm().name()).collect();
     assert_eq!(algorithms, ["leased_concurrency", "sliding_window_counter"]);
     assert_eq!(rule("limit: 1/s, per: []").per, []);
     assert_eq!(rule("limit: 1/s, per: user").per, [Per::of_name("user")]);
@@ -130,6 +132,7 @@ fn other_forms_are_read() {
     assert_eq!(rule("limit: 9/s, cost: 7").costs.default, 7);
     assert_eq!(rule("limit: 1/s, priority: -3").priority, -3);
     assert!(!rule("limit: 1/s, enabled: false").enabled);
+    assert_eq!(rule("limit: 1/s, description: for all").description.as_deref(), Some("for all"));
     let shed = |keep| OnOutage::Shed { keep };
     assert_eq!(
         rule("limit: 1/s, on_store_failure: shed").on_store_failure,

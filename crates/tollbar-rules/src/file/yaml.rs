@@ -1,6 +1,7 @@
 //! Other files in YAML, read as files of rules are: every mistake told at once, with its line, its column
 //! and what to write instead. For the daemon's own files; no promise to anybody else.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,4 +31,13 @@ pub fn read_text<T>(
     read: impl FnOnce(&mut Reader, &Field<'_>) -> Option<T>,
 ) -> Result<(T, Vec<Finding>), FileError> {
     crate::file::read_text(file, text, what, read)
+}
+
+/// Returns a hash of what the file at `path` holds, by which a change of it is known; `None` if it cannot be
+/// read.
+#[must_use]
+pub fn content_hash(path: &Path) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    read_bounded(path).ok()?.hash(&mut hasher);
+    Some(hasher.finish())
 }

@@ -180,7 +180,7 @@ pub(super) fn keys(test: &Test) -> Option<Vec<LookupKey>> {
         LookupKey { part, hash: hash_text(text), value }
     };
     Some(match test {
-        Test::OneOf(known) => known.iter().map(|it| of_text(LookupPart::Whole, it)).collect(),
+        Test::OneOf(known) => known.iter().map(|value| of_text(LookupPart::Whole, value)).collect(),
         Test::Prefix(prefix) => vec![of_text(LookupPart::Prefix(prefix.len()), prefix)],
         Test::Within(blocks) => {
             let key = |block: &crate::Cidr| {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use crate::InvalidRequest;
 
-/// The longest path, query included.
+/// The longest path, without its query.
 pub(crate) const PATH_BYTES_MAX: usize = 8_192;
 
 /// The most segments a path has once it is normal.
@@ -31,6 +31,8 @@ pub(crate) struct NormalPath<'a> {
 /// The normal form of `raw`, which is borrowed where it is normal already.
 #[inline]
 pub(crate) fn normalise(raw: &str) -> Result<NormalPath<'_>, InvalidRequest> {
+    // A query does not make a path too long: it is no part of it.
+    let raw = if raw.len() > PATH_BYTES_MAX { without_query(raw) } else { raw };
     if raw.len() > PATH_BYTES_MAX {
         return Err(InvalidRequest::PathTooLong { bytes: raw.len() });
     }
@@ -82,16 +84,22 @@ static CLASSES: [u8; 256] = {
 #[cold]
 fn rewrite(raw: &str) -> Result<NormalPath<'_>, InvalidRequest> {
     let path = without_origin(raw);
-    let path = &path[..path.find(['?', '#']).unwrap_or(path.len())];
+    let path = without_query(path);
     let decoded = resolve(&decode(path, Slashes::Decode))?;
-    let has_encoded_slash =
-        path.as_bytes().windows(3).any(|it| it.eq_ignore_ascii_case(ENCODED_SLASH.as_bytes()));
+    let has_encoded_slash = path
+        .as_bytes()
+        .windows(3)
+        .any(|bytes| bytes.eq_ignore_ascii_case(ENCODED_SLASH.as_bytes()));
     let with_slashes_kept = if has_encoded_slash {
         Some(resolve(&decode(path, Slashes::Keep))?.into_boxed_str())
     } else {
         None
     };
     Ok(NormalPath { decoded: Cow::Owned(decoded), with_slashes_kept })
+}
+
+fn without_query(path: &str) -> &str {
+    &path[..path.find(['?', '#']).unwrap_or(path.len())]
 }
 
 /// `http://host/path`, the form in which proxies are asked, becomes `/path`.
@@ -142,7 +150,7 @@ pub(crate) fn decode(path: &str, slashes: Slashes) -> String {
         decoded.push_str(chunk.valid());
         for byte in chunk.invalid() {
             // Writing to a string cannot fail.
-            let _ = write!(decoded, "%{byte:02X}");
+            write!(decoded, "%{byte:02X}").unwrap_or_default();
         }
     }
     decoded
@@ -248,6 +256,13 @@ mod tests {
             let error = normalise(&many).unwrap_err();
             assert_eq!(error, InvalidRequest::TooManySegments { segments: 300 });
         }
+        // A query is cut off before the path is measured: a client could otherwise choose not to be read.
+        for tail in [format!("?pad={long}"), format!("#{long}")] {
+            assert_eq!(normalise(&format!("/login{tail}")).unwrap().decoded, "/login");
+            assert_eq!(normalise(&format!("http://x/login{tail}")).unwrap().decoded, "/login");
+            let error = normalise(&format!("/{long}{tail}")).unwrap_err();
+            assert_eq!(error, InvalidRequest::PathTooLong { bytes: PATH_BYTES_MAX + 1 });
+        }
         assert!(normalise(&"/a".repeat(PATH_SEGMENTS_MAX)).is_ok());
         assert!(normalise(&"/%61".repeat(PATH_SEGMENTS_MAX)).is_ok());
     }
@@ -259,7 +274,8 @@ mod tests {
             for reading in [Some(&*path.decoded), path.with_slashes_kept.as_deref()].into_iter().flatten() {
                 prop_assert!(reading.starts_with('/') && !reading.contains("//"), "{reading}");
                 prop_assert!(reading == "/" || !reading.ends_with('/'), "{reading}");
-                prop_assert!(segments(reading).all(|it| it != "." && it != ".."), "{reading}");
+                let is_plain = segments(reading).all(|segment| segment != "." && segment != "..");
+                prop_assert!(is_plain, "{reading}");
                 prop_assert_eq!(decode(reading, Slashes::Keep), reading);
             }
         }

@@ -96,7 +96,7 @@ pub(crate) fn masked(bits: u128, prefix_bits: u32) -> u128 {
 }
 
 /// The name under which an address is counted: IPv4 as it is, IPv6 by its /64. What is no address
-/// is left as it is.
+/// is left as it is. A request's own has no port any more.
 #[inline]
 pub(crate) fn subject_of(address: &str) -> Cow<'_, str> {
     // Without a colon it is IPv4, of which there is one spelling, or no address: as it is.

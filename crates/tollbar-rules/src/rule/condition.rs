@@ -68,13 +68,15 @@ impl Test {
             (Self::Not(test), value) => !test.holds(value),
             (_, None) => false,
             (Self::Present, Some(_)) => true,
-            (Self::OneOf(known), Some(value)) => known.iter().any(|it| **it == *value),
+            (Self::OneOf(known), Some(value)) => known.iter().any(|one| **one == *value),
             (Self::Prefix(prefix), Some(value)) => value.starts_with(&**prefix),
             (Self::Within(blocks), Some(value)) => match value.parse::<IpAddr>() {
                 Ok(address) => blocks.iter().any(|block| block.contains(address)),
                 Err(_) => false,
             },
-            (Self::Path(patterns), Some(path)) => patterns.iter().any(|it| it.matches(path)),
+            (Self::Path(patterns), Some(path)) => {
+                patterns.iter().any(|pattern| pattern.matches(path))
+            }
         }
     }
 }
@@ -181,8 +183,8 @@ const LISTED_MAX: usize = 5;
 
 fn write_any<T: fmt::Display>(f: &mut fmt::Formatter<'_>, verb: &str, any: &[T]) -> fmt::Result {
     write!(f, "{verb} ")?;
-    for (at, it) in any.iter().take(LISTED_MAX).enumerate() {
-        write!(f, "{}`{it}`", if at == 0 { "" } else { " or " })?;
+    for (at, value) in any.iter().take(LISTED_MAX).enumerate() {
+        write!(f, "{}`{value}`", if at == 0 { "" } else { " or " })?;
     }
     match any.len().saturating_sub(LISTED_MAX) {
         0 => Ok(()),

@@ -1,5 +1,6 @@
 //! What a request costs under a rule: by route, by attribute, or the same for all.
 
+use crate::rule::condition::PathReading;
 use crate::{Conditions, Request};
 
 /// Costs by condition. Where several apply the highest counts, so that their order is no matter.
@@ -8,7 +9,7 @@ use crate::{Conditions, Request};
 pub struct Costs {
     /// What requests of some kind cost.
     pub by_condition: Vec<(Conditions, u64)>,
-    /// An attribute that says the cost itself, as a whole number.
+    /// An attribute that says the cost itself, as a whole number of at least 1.
     pub attribute: Option<Box<str>>,
     /// What any other request costs.
     pub default: u64,
@@ -27,25 +28,42 @@ impl Costs {
         Self { default: cost, ..Self::default() }
     }
 
-    /// What the request pays: its own cost times what the rule says. An attribute that is no number
-    /// says nothing; one that is too large for 64 bits is as large as can be.
+    /// What the request pays: its own cost times what the rule says. Of a path with an encoded slash,
+    /// which can be read in two ways, the reading counts that costs more.
+    ///
+    /// An attribute says something if it is a number of at least 1; one that is too large for 64 bits is as
+    /// large as can be. Anything else says nothing, also 0: that a request costs nothing, only the rule says.
     #[must_use]
     pub fn of(&self, request: &Request<'_>) -> u64 {
-        let by_condition =
-            self.by_condition.iter().filter(|(conditions, _)| conditions.hold(request));
-        self.of_found(request, by_condition.map(|(_, cost)| *cost))
+        self.in_dearest_reading(request, |reading| {
+            let by_condition = self.by_condition.iter();
+            let holding =
+                by_condition.filter(|(conditions, _)| conditions.hold_as(request, reading));
+            holding.map(|(_, cost)| *cost).max()
+        })
     }
 
-    /// The same, where the costs whose conditions hold are known.
-    pub(crate) fn of_found(&self, request: &Request<'_>, found: impl Iterator<Item = u64>) -> u64 {
-        let highest = found.chain(self.said_by(request)).max();
-        request.cost().saturating_mul(highest.unwrap_or(self.default))
+    /// The cost in the reading of the path that costs more, where `highest` knows the highest cost whose
+    /// conditions hold in a reading.
+    pub(crate) fn in_dearest_reading(
+        &self,
+        request: &Request<'_>,
+        highest: impl Fn(PathReading) -> Option<u64>,
+    ) -> u64 {
+        let said = self.said_by(request);
+        let cost = |reading| highest(reading).max(said).unwrap_or(self.default);
+        let mut factor = cost(PathReading::Decoded);
+        if request.path_with_slashes_kept().is_some() {
+            factor = factor.max(cost(PathReading::SlashesKept));
+        }
+        request.cost().saturating_mul(factor)
     }
 
     fn said_by(&self, request: &Request<'_>) -> Option<u64> {
         let value = request.attribute(self.attribute.as_deref()?)?;
         let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| value.parse().unwrap_or(u64::MAX))
+        let number = is_number.then(|| value.parse().unwrap_or(u64::MAX));
+        number.filter(|number| *number > 0)
     }
 
     /// The highest cost that is known beforehand.
@@ -88,6 +106,8 @@ mod tests {
         assert_eq!(cost("GET", "/", "7", 3), 21);
         assert_eq!(cost("GET", "/", "many", 1), 2);
         assert_eq!(cost("GET", "/", "-1", 1), 2);
+        assert_eq!(cost("GET", "/", "0", 1), 2);
+        assert_eq!(cost("GET", "/", "00", 1), 2);
         assert_eq!(cost("GET", "/", "99999999999999999999999", 1), u64::MAX);
         assert_eq!(cost("GET", "/", "99999999999999999999999", 2), u64::MAX);
         assert_eq!(cost("POST", "/v1/search", "7", 0), 0);

@@ -145,7 +145,7 @@ impl AlgorithmKind {
     /// The one of that name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, it)| *it)
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     }
 }
 
@@ -202,8 +202,13 @@ impl Limit {
         Ok(Self { text: text.into(), options, policy })
     }
 
+    /// Returns a limit that was not written as a rule's: `policy`, and `text` to tell people of it.
+    pub(crate) fn of_policy(text: &str, policy: Policy) -> Self {
+        Self { text: text.into(), options: LimitOptions::default(), policy }
+    }
+
     /// A limit of the default algorithm: `10/s`.
-    pub fn of(text: &str) -> Result<Self, LimitError> {
+    pub fn parse(text: &str) -> Result<Self, LimitError> {
         Self::new(text, LimitOptions::default())
     }
 
@@ -335,7 +340,7 @@ fn parse_period(period: &str) -> Result<Period, LimitError> {
 
 /// `10_000`, digits and no more of them than fit.
 pub(crate) fn whole(number: &str) -> Result<u64, LimitError> {
-    let digits: String = number.chars().filter(|it| *it != '_').collect();
+    let digits: String = number.chars().filter(|c| *c != '_').collect();
     let is_number = number.starts_with(|first: char| first.is_ascii_digit())
         && !number.ends_with('_')
         && digits.len() <= 18
@@ -385,6 +390,17 @@ impl From<RateError> for LimitError {
     fn from(error: RateError) -> Self {
         Self::Policy(error.into())
     }
+}
+
+/// From this long on, what a counter forgets at a restart is worth a warning.
+const LONG_WINDOW: Duration = Duration::from_hours(1);
+
+/// Returns true if what was charged under `policy` counts for an hour or longer.
+pub(crate) fn has_long_window(policy: &Policy) -> bool {
+    // A bucket remembers what its burst takes to come back, however its rate is written.
+    let is_bucket = policy.interval().is_some();
+    let window = if is_bucket { policy.memory() } else { Some(policy.window()) };
+    policy.period().is_some() || window.is_some_and(|window| window >= LONG_WINDOW)
 }
 
 /// Returns true if permits under `policy` stay taken until they are returned.

@@ -166,7 +166,7 @@ impl Segment {
             "**" => return Err(PatternError::OpenBeforeEnd),
             _ => {}
         }
-        if text.strip_prefix('{').and_then(|it| it.strip_suffix('}')).is_some_and(is_name) {
+        if text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).is_some_and(is_name) {
             return Ok(Self::Any);
         }
         if text.contains(['*', '{', '}']) {

@@ -101,7 +101,7 @@ impl RuleChange {
             starts_fresh: after
                 .live_limits()
                 .filter(is_fresh)
-                .map(|it| it.text().to_owned())
+                .map(|limit| limit.text().to_owned())
                 .collect(),
         }
     }

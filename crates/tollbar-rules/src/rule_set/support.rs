@@ -14,7 +14,7 @@ impl RuleSet {
     pub fn check_support(&self, store: &dyn Store) -> Result<(), RuleSetError> {
         let enabled = self.iter().enumerate().filter(|(_, rule)| rule.enabled);
         let errors: Vec<RuleError> = enabled
-            .flat_map(|(at, rule)| unsupported(rule, store).map(move |it| (at, rule, it)))
+            .flat_map(|(at, rule)| unsupported(rule, store).map(move |problem| (at, rule, problem)))
             .map(|(rule, Rule { name, .. }, (field, error))| RuleError {
                 rule,
                 name: name.to_string(),

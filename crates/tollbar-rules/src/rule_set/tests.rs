@@ -4,7 +4,7 @@ use super::*;
 use crate::{Costs, Limit, LimitOptions, Test, TierLimits, Tiers};
 
 fn rule(name: &str, limits: &[&str]) -> Rule {
-    let limits = limits.iter().map(|text| Limit::of(text).unwrap()).collect();
+    let limits = limits.iter().map(|text| Limit::parse(text).unwrap()).collect();
     Rule { limits, ..Rule::new(name) }
 }
 
@@ -87,7 +87,8 @@ fn a_rule_has_limits_that_can_be_told_apart() {
 
 #[test]
 fn tiers_cover_every_request() {
-    let tier = |name: &str| (Box::from(name), TierLimits::Limits(vec![Limit::of("9/s").unwrap()]));
+    let tier =
+        |name: &str| (Box::from(name), TierLimits::Limits(vec![Limit::parse("9/s").unwrap()]));
     let tiers = Tiers { limits: vec![tier("free"), tier("paid")], default: None };
     let without = Rule { tiers: tiers.clone(), ..Rule::new("a") };
     refused(
@@ -149,4 +150,25 @@ fn more_limits_on_every_request_than_a_store_takes_are_refused() {
     assert!(errors[0].to_string().contains("33 limits apply to every request"));
     rules[0].conditions = rules[0].conditions.clone().and("tenant", Test::equal("acme"));
     assert!(RuleSet::new(rules).is_ok());
+}
+
+#[test]
+fn rules_whose_counters_matter_for_an_hour_or_longer_are_found() {
+    let rules = vec![
+        rule("minutely", &["100/min"]),
+        rule("half_hourly", &["100/30min"]),
+        rule("hourly", &["100/h"]),
+        rule("mixed", &["10/s", "1000/day"]),
+        rule("monthly", &["10000 per calendar month"]),
+        rule("daily", &["10 per calendar day"]),
+        Rule { enabled: false, ..rule("disabled", &["100/h"]) },
+        Rule { mode: Mode::Shadow, ..rule("shadow", &["100/h"]) },
+    ];
+    let options = LimitOptions { burst: Some(10), ..LimitOptions::default() };
+    // Ten requests of a thousand a day are earned back in a quarter of an hour.
+    let limits = vec![Limit::new("1000/day", options).unwrap()];
+    let small_burst = Rule { limits, ..Rule::new("small_burst") };
+    let set = RuleSet::new([rules, vec![small_burst]].concat()).unwrap();
+    let names: Vec<&str> = set.rules_with_long_windows().map(|rule| &*rule.name).collect();
+    assert_eq!(names, ["daily", "hourly", "mixed", "monthly"]);
 }

@@ -79,7 +79,7 @@ impl<'r> Validator<'r> {
             kept.iter().zip(digests).enumerate().filter(|(_, (_, digest))| digest.replaces);
         for (at, (rule, _)) in replacing {
             (self.at, self.rule) = (at, rule);
-            for replaced in rule.replaces.iter().filter(|it| names.contains(&&***it)) {
+            for replaced in rule.replaces.iter().filter(|name| names.contains(&&***name)) {
                 let name = replaced.to_string();
                 self.refuse("replaces", RuleProblem::UnknownReplaced { name });
             }
@@ -173,7 +173,8 @@ impl<'r> Validator<'r> {
         let known: Vec<&str> = tiers.limits.iter().map(|(name, _)| &**name).collect();
         match &tiers.default {
             Some(default) if !known.contains(&&**default) => {
-                let known = known.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ");
+                let known =
+                    known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
                 let tier = default.to_string();
                 self.refuse("tiers", RuleProblem::UnknownTier { tier, known });
             }
@@ -223,7 +224,7 @@ impl<'r> ReservedNames<'r> {
         let mut asked = HashedSet::default();
         for rule in new {
             let texts = [&*rule.name, &**rule.identity()];
-            let texts = texts.into_iter().chain(rule.replaces.iter().map(|it| &**it));
+            let texts = texts.into_iter().chain(rule.replaces.iter().map(|name| &**name));
             asked.extend(texts.map(hash_text));
         }
         // By a quick hash; what else has the same does not matter.
@@ -273,6 +274,6 @@ fn on_every_request(rule: &Rule) -> usize {
     if !rule.enabled || rule.fallback || !rule.conditions.all().is_empty() {
         return 0;
     }
-    let of_tiers = rule.tiers.limits.iter().map(|(_, it)| it.limits().len()).max();
+    let of_tiers = rule.tiers.limits.iter().map(|(_, tier)| tier.limits().len()).max();
     rule.limits.len().max(of_tiers.unwrap_or(0)) + rule.candidate.len()
 }

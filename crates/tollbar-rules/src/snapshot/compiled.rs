@@ -11,14 +11,14 @@ use super::{LISTED_MAX, Snapshot};
 use crate::matcher::{ItemId, Matcher};
 use crate::rule::Tier;
 use crate::snapshot::tally::Tally;
-use crate::snapshot::top::Top;
+use crate::snapshot::top::TopDenials;
 use crate::{Conditions, Limit, Mode, Rule, TierLimits};
 
 /// A rule, compiled. Nothing here hangs on which other rules there are.
 #[derive(Debug)]
 pub(crate) struct CompiledRule {
     pub(super) core: RuleCore,
-    pub(super) plan: Plan,
+    pub(super) plan: RulePlan,
 }
 
 /// What every check of a rule needs, together.
@@ -26,7 +26,7 @@ pub(crate) struct CompiledRule {
 #[repr(align(64))]
 pub(crate) struct RuleCore {
     pub(crate) priority: i32,
-    pub(crate) flags: Flags,
+    pub(crate) flags: RuleFlags,
     /// What a request costs, unless `has_costs`.
     pub(super) cost: u64,
     /// How subjects are written.
@@ -40,7 +40,7 @@ pub(crate) struct RuleCore {
 /// What is so of a rule.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
-pub(crate) struct Flags {
+pub(crate) struct RuleFlags {
     pub(crate) is_enabled: bool,
     pub(crate) is_fallback: bool,
     pub(crate) is_unlimited: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Flags {
 
 /// What some checks of a rule need.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct RulePlan {
     /// Shares of the rule's own limits.
     shares: Box<[Policy]>,
     /// In the order of the rule's tiers; `None` is unlimited.
@@ -72,7 +72,7 @@ pub(crate) struct Plan {
     pub(super) exemptions: Option<Matcher>,
     pub(super) costs: Option<Matcher>,
     /// Who is limited most by it.
-    pub(crate) top: Arc<Top>,
+    pub(crate) top: Arc<TopDenials>,
 }
 
 /// The limits of a rule or a tier, under the rule's name.
@@ -85,7 +85,7 @@ pub(crate) struct Policies {
 
 /// What a rule keeps when the rules change: who is limited most, and what was decided.
 struct RuleHistory {
-    top: Arc<Top>,
+    top: Arc<TopDenials>,
     tally: Tally,
     tallies: Vec<Tally>,
 }
@@ -93,8 +93,8 @@ struct RuleHistory {
 impl RuleHistory {
     /// Carries over what the rule had where it was `known`, by the names of its tiers.
     fn carry_over(rule: &Rule, known: Option<(&Snapshot, ItemId)>) -> Self {
-        let top = known.map_or_else(Arc::default, |(it, at)| Arc::clone(&it.plan(at).top));
-        let tally = known.map_or_else(Tally::default, |(it, at)| it.core(at).tally.clone());
+        let top = known.map_or_else(Arc::default, |(before, at)| Arc::clone(&before.plan(at).top));
+        let tally = known.map_or_else(Tally::default, |(before, at)| before.core(at).tally.clone());
         let of_tier = |name: &str| {
             let (before, at) = known?;
             let mut tiers = before.rule(at).tiers.limits.iter();
@@ -117,7 +117,7 @@ impl CompiledRule {
     ) -> Self {
         let history = RuleHistory::carry_over(rule, known);
         let core = RuleCore::new(rule, recipe, history.tally.clone());
-        Self { core, plan: Plan::new(rule, node_count, history) }
+        Self { core, plan: RulePlan::new(rule, node_count, history) }
     }
 }
 
@@ -128,7 +128,7 @@ impl RuleCore {
         let limits = rule.limits.iter().map(|limit| limit.policy().clone().with_name(identity));
         Self {
             priority: rule.priority,
-            flags: Flags::new(rule),
+            flags: RuleFlags::new(rule),
             cost: costs.default,
             recipe,
             tally,
@@ -146,7 +146,7 @@ impl RuleCore {
     }
 }
 
-impl Flags {
+impl RuleFlags {
     fn new(rule: &Rule) -> Self {
         let mut flags = Self {
             is_enabled: rule.enabled,
@@ -169,7 +169,7 @@ impl Flags {
     }
 }
 
-impl Plan {
+impl RulePlan {
     fn new(rule: &Rule, node_count: u64, history: RuleHistory) -> Self {
         let identity = rule.identity();
         let tier = |limits: &TierLimits| match limits {
@@ -182,8 +182,9 @@ impl Plan {
         let index =
             |is_long: bool, list: Vec<&Conditions>| is_long.then(|| Matcher::new(list.into_iter()));
         let exemptions: Vec<&Conditions> =
-            rule.exemptions.iter().map(|it| &it.conditions).collect();
-        let costs: Vec<&Conditions> = rule.costs.by_condition.iter().map(|(it, _)| it).collect();
+            rule.exemptions.iter().map(|exemption| &exemption.conditions).collect();
+        let costs: Vec<&Conditions> =
+            rule.costs.by_condition.iter().map(|(conditions, _)| conditions).collect();
         Self {
             shares: Policies::new(&rule.limits, identity, node_count).shares,
             tiers: rule.tiers.limits.iter().map(|(_, limits)| tier(limits)).collect(),
@@ -200,7 +201,7 @@ impl Plan {
     pub(crate) fn shares(&self, tier: Tier) -> &[Policy] {
         match tier {
             Tier::Rule => &self.shares,
-            Tier::At(at) => self.tiers[at].as_ref().map_or(&[], |it| &it.shares),
+            Tier::At(at) => self.tiers[at].as_ref().map_or(&[], |policies| &policies.shares),
         }
     }
 

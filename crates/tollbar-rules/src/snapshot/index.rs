@@ -8,20 +8,20 @@ use crate::{Rule, RuleSet};
 
 /// Rules by their places.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct RuleIndex {
     pub(super) matcher: Matcher,
     /// Few rules replace any.
     replaces: HashMap<ItemId, Box<[ItemId]>>,
 }
 
-impl Index {
+impl RuleIndex {
     pub(super) fn new(rules: &[Arc<Rule>]) -> Self {
         let matcher = Matcher::new(rules.iter().map(|rule| &rule.conditions));
         Self { matcher, replaces: replaces(rules) }
     }
 
     pub(super) fn replaced_by(&self, at: ItemId) -> &[ItemId] {
-        self.replaces.get(&at).map_or(&[], |it| it)
+        self.replaces.get(&at).map_or(&[], |rules| rules)
     }
 
     /// True where the index of `before` serves `after`, of whose rules `places` tells which are the very

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
+use crate::request::address::address_part;
 use crate::rule::cidr;
 use crate::rule::subject::readable;
 use crate::rule_set::overrides::FACTORS_MAX;
@@ -54,17 +55,19 @@ impl Overrides {
         let mut of_requests: HashMap<&str, PositionsBySubject> = HashMap::new();
         let mut of_rules: HashMap<Arc<str>, PositionsBySubject> = HashMap::new();
         let mut factors = BTreeSet::new();
-        for (at, it) in list.iter().enumerate() {
-            let (positions, subject) = match &it.rule {
+        for (at, entry) in list.iter().enumerate() {
+            let (positions, subject) = match &entry.rule {
                 None => {
-                    let (attribute, value) = attribute_of(&it.subject);
-                    let value =
-                        if attribute == "ip" { cidr::subject_of(value) } else { value.into() };
-                    factors.extend(it.effect.factor_percent());
+                    let (attribute, value) = attribute_of(&entry.subject);
+                    let value = match attribute {
+                        "ip" => cidr::subject_of(address_part(value).unwrap_or(value)),
+                        _ => value.into(),
+                    };
+                    factors.extend(entry.effect.factor_percent());
                     (of_requests.entry(attribute).or_default(), value)
                 }
                 Some(rule) => {
-                    (of_rules.entry(Arc::clone(rule)).or_default(), (&*it.subject).into())
+                    (of_rules.entry(Arc::clone(rule)).or_default(), (&*entry.subject).into())
                 }
             };
             positions.entry((&*subject).into()).or_default().push(at as u32);
@@ -117,16 +120,16 @@ impl Overrides {
         active: &mut ActiveOverrides,
     ) {
         let end = |at: usize| self.list[at].until.unwrap_or(Timestamp::MAX);
-        for at in positions.into_iter().flatten().map(|it| *it as usize) {
+        for at in positions.into_iter().flatten().map(|at| *at as usize) {
             if !self.list[at].is_on(now) {
                 continue;
             }
             match self.list[at].effect {
-                Effect::Ban if active.ban.is_none_or(|it| end(it) < end(at)) => {
+                Effect::Ban if active.ban.is_none_or(|ban| end(ban) < end(at)) => {
                     active.ban = Some(at);
                 }
                 Effect::Boost { factor_percent }
-                    if active.boost.is_none_or(|it| self.factor(it) < factor_percent) =>
+                    if active.boost.is_none_or(|boost| self.factor(boost) < factor_percent) =>
                 {
                     active.boost = Some(at);
                 }
@@ -147,7 +150,7 @@ impl Overrides {
 
     /// True where anybody is boosted.
     pub(crate) fn has_boosts(&self) -> bool {
-        self.list.iter().any(|it| it.effect != Effect::Ban)
+        self.list.iter().any(|entry| entry.effect != Effect::Ban)
     }
 
     /// The factors that limits of a rule may be multiplied by.
@@ -163,7 +166,7 @@ impl Overrides {
     /// Which of the boosts of a rule it is, counted from 1.
     pub(crate) fn place_of(&self, at: usize, boosts: &[BoostedLimits]) -> usize {
         let factor = self.factor(at);
-        boosts.iter().position(|it| it.factor_percent == factor).map_or(0, |place| place + 1)
+        boosts.iter().position(|boost| boost.factor_percent == factor).map_or(0, |place| place + 1)
     }
 }
 
@@ -181,12 +184,12 @@ impl BoostedLimits {
             };
             own.chain(tiers).map(boosted).collect()
         });
-        policies.get(tier.map_or(0, |at| at + 1)).map_or(&[], |it| it)
+        policies.get(tier.map_or(0, |at| at + 1)).map_or(&[], |limits| limits)
     }
 }
 
 /// The attribute and the value that a subject under every rule is.
-fn attribute_of(subject: &str) -> (&str, &str) {
+pub(crate) fn attribute_of(subject: &str) -> (&str, &str) {
     match subject.split_once(':') {
         Some(("api", value)) => ("api_key", value),
         Some((name, value)) if !name.is_empty() => (name, value),

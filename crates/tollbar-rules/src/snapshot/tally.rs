@@ -60,6 +60,15 @@ pub struct Counts {
     pub ahead_of_clock: u64,
 }
 
+impl Counts {
+    /// How many decisions there were, live or not.
+    #[must_use]
+    pub fn decisions(&self) -> u64 {
+        let live = self.allowed + self.denied + self.degraded_allowed + self.degraded_denied;
+        live + self.shadow_allowed + self.shadow_denied
+    }
+}
+
 /// Tells rules apart across versions, for as long as somebody holds the [`Tallies`](crate::Tallies) that it is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TallyId(usize);
@@ -116,16 +125,16 @@ impl Tally {
             let counts = self.0.iter().map(|line| of(line).load(Ordering::Relaxed));
             counts.fold(0, u64::wrapping_add)
         };
-        let allowed = sum(|it| &it.allowed);
+        let allowed = sum(|line| &line.allowed);
         Counts {
             allowed,
-            denied: sum(|it| &it.denied),
-            shadow_allowed: sum(|it| &it.shadow_allowed),
-            shadow_denied: sum(|it| &it.shadow_denied),
-            degraded_allowed: sum(|it| &it.degraded_allowed),
-            degraded_denied: sum(|it| &it.degraded_denied),
-            near_limit: sum(|it| &it.near_limit),
-            admitted_tokens: allowed.wrapping_add(sum(|it| &it.extra_tokens)),
+            denied: sum(|line| &line.denied),
+            shadow_allowed: sum(|line| &line.shadow_allowed),
+            shadow_denied: sum(|line| &line.shadow_denied),
+            degraded_allowed: sum(|line| &line.degraded_allowed),
+            degraded_denied: sum(|line| &line.degraded_denied),
+            near_limit: sum(|line| &line.near_limit),
+            admitted_tokens: allowed.wrapping_add(sum(|line| &line.extra_tokens)),
             ahead_of_clock: 0,
         }
     }

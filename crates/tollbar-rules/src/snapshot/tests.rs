@@ -65,7 +65,7 @@ fn rules_that_are_replaced_are_found_where_they_are_now() {
 fn a_share_is_that_of_as_many_nodes_as_there_are_now() {
     let before = first("rules: [{name: a, limit: 8/s, on_store_failure: local}]");
     let after = Snapshot::new(before.rules.clone().with_node_count(4), 2, Some(&before));
-    let share = |it: &Snapshot| it.plan(0).shares(Tier::Rule)[0].limit();
+    let share = |snapshot: &Snapshot| snapshot.plan(0).shares(Tier::Rule)[0].limit();
     assert_eq!((share(&before), share(&after)), (8, 2));
     assert!(Arc::ptr_eq(&before.plan(0).top, &after.plan(0).top));
 }

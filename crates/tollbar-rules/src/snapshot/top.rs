@@ -21,7 +21,7 @@ const KEY_BYTES_MAX: usize = 256;
 /// Counts denials by key, in at most `SHARDS x COUNTERS_MAX x KEY_BYTES_MAX` bytes: 64 KiB for a
 /// rule that denies, nothing for one that does not.
 #[derive(Debug, Default)]
-pub(crate) struct Top {
+pub(crate) struct TopDenials {
     /// How many denials were by counters that are ahead of the clock.
     pub(crate) ahead_of_clock: AtomicU64,
     shards: OnceLock<Box<[Mutex<Sketch>; SHARDS]>>,
@@ -52,12 +52,12 @@ pub struct TopKey {
     pub error: u64,
 }
 
-impl Top {
+impl TopDenials {
     pub(crate) fn record(&self, key: &[u8]) {
         let key = &key[..key.len().min(KEY_BYTES_MAX)];
         let (words, rest) = key.as_chunks::<8>();
         let hash =
-            words.iter().fold(key.len() as u64, |hash, it| mix(hash, u64::from_le_bytes(*it)));
+            words.iter().fold(key.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
         let hash = rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)));
         let shards = self.shards.get_or_init(Box::default);
         // A sketch is never left half changed; after a panic elsewhere it is as good as before.
@@ -87,14 +87,14 @@ impl Top {
 
 impl Sketch {
     fn record(&mut self, hash: u64, key: &[u8]) {
-        let is_it = |it: &&mut Counter| it.hash == hash && *it.key == *key;
-        if let Some(counter) = self.counters.iter_mut().find(is_it) {
+        let is_of_key = |counter: &&mut Counter| counter.hash == hash && *counter.key == *key;
+        if let Some(counter) = self.counters.iter_mut().find(is_of_key) {
             counter.count = counter.count.saturating_add(1);
             return;
         }
         if self.counters.len() < COUNTERS_MAX {
             self.counters.push(Counter { hash, key: key.into(), count: 1, error: 0 });
-        } else if let Some(least) = self.counters.iter_mut().min_by_key(|it| it.count) {
+        } else if let Some(least) = self.counters.iter_mut().min_by_key(|counter| counter.count) {
             let count = least.count;
             *least =
                 Counter { hash, key: key.into(), count: count.saturating_add(1), error: count };
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn who_is_limited_most_is_found_in_a_crowd() {
-        let top = Top::default();
+        let top = TopDenials::default();
         assert_eq!(top.list(10), []);
         for round in 0_u32..20_000 {
             top.record(format!("passer-by {round}").as_bytes());
@@ -120,9 +120,13 @@ mod tests {
                 top.record(b"abuser");
             }
         }
-        let first =
-            top.shards.get().unwrap().iter().flat_map(|it| it.lock().unwrap().counters.clone());
-        let most = first.max_by_key(|it| it.count).unwrap();
+        let first = top
+            .shards
+            .get()
+            .unwrap()
+            .iter()
+            .flat_map(|shard| shard.lock().unwrap().counters.clone());
+        let most = first.max_by_key(|counter| counter.count).unwrap();
         assert_eq!(&*most.key, b"abuser");
         assert!(most.count >= 2_000 && most.count - most.error <= 2_000, "{most:?}");
         assert_eq!(top.list(1_000).len(), SHARDS * COUNTERS_MAX);
@@ -131,13 +135,13 @@ mod tests {
 
     #[test]
     fn a_key_takes_bounded_room() {
-        let top = Top::default();
+        let top = TopDenials::default();
         top.record(&vec![b'x'; 65_536]);
         let shards = top.shards.get().unwrap();
         let longest = shards
             .iter()
-            .flat_map(|it| it.lock().unwrap().counters.clone())
-            .map(|it| it.key.len())
+            .flat_map(|shard| shard.lock().unwrap().counters.clone())
+            .map(|counter| counter.key.len())
             .max();
         assert_eq!(longest, Some(KEY_BYTES_MAX));
     }
@@ -147,7 +151,7 @@ mod tests {
         fn counts_are_never_too_low_and_too_high_by_their_error_at_most(
             keys in prop::collection::vec(0_u16..200, 0..2_000)
         ) {
-            let top = Top::default();
+            let top = TopDenials::default();
             let mut exact: HashMap<String, u64> = HashMap::new();
             for key in keys {
                 let mut buffer = vec![b'=', 4, 0];

@@ -98,9 +98,9 @@ impl Verdict {
             reason: self.reason(),
             denial: self.denial_code(),
             rule: self.rule(),
-            limit: binding.map(|it| it.decision().limit()),
-            remaining: binding.and_then(|it| it.remaining()),
-            reset_at: binding.and_then(|it| it.reset_at()),
+            limit: binding.map(|binding| binding.decision().limit()),
+            remaining: binding.and_then(|binding| binding.remaining()),
+            reset_at: binding.and_then(|binding| binding.reset_at()),
             retry_after: self.retry_after(),
             delay: self.delay(),
         }

@@ -39,8 +39,9 @@ impl Verdict {
     ///
     /// let mut told = Vec::new();
     /// for _ in 0..2 {
-    ///     engine.check(&request).meter(&request, |it| {
-    ///         told.push((it.rule.name.to_string(), readable(it.key), it.cost, it.is_admitted));
+    ///     engine.check(&request).meter(&request, |record| {
+    ///         let (rule, key) = (record.rule.name.to_string(), readable(record.key));
+    ///         told.push((rule, key, record.cost, record.is_admitted));
     ///     });
     /// }
     /// let [a, b] = [("a".to_owned(), "user:42".to_owned()), ("b".to_owned(), "acme".to_owned())];
@@ -70,9 +71,9 @@ impl Verdict {
                 each(UsageRecord { rule, tenant, key: &key, cost, is_admitted });
             }
         };
-        let live = self.decisions.iter().filter(|it| it.enforcement == Enforcement::Live);
-        for it in live.filter(|it| it.decision.is_allowed() == is_admitted) {
-            tell(it.rule, it.cost);
+        let live = self.decisions.iter().filter(|limit| limit.enforcement == Enforcement::Live);
+        for limit in live.filter(|limit| limit.decision.is_allowed() == is_admitted) {
+            tell(limit.rule, limit.cost);
         }
         match self.reason {
             StoredReason::Unlimited(at)

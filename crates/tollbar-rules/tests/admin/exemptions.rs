@@ -20,7 +20,7 @@ fn each_type_exempts_its_subject_until_it_expires() {
         });
         let form: ExemptionForm = serde_json::from_value(json).unwrap();
         let exemption = form.exemption().unwrap();
-        assert_eq!(ExemptionForm::of(&exemption), Some(form.clone()));
+        assert_eq!(ExemptionForm::from_exemption(&exemption), Some(form.clone()));
         let again = serde_json::to_value(&form).and_then(serde_json::from_value);
         assert_eq!(again.ok(), Some(form));
 
@@ -85,7 +85,10 @@ fn what_is_not_one_subject_has_no_form() {
         "rules: [{ name: a, limit: 1/s, exempt: [{ user: [a, b] }, { user: a, ip: 10.0.0.1 },
         { plan: x }, { ip: [10.0.0.1, 10.0.0.2] }, { user: { prefix: a } }, { ip: 10.0.0.1 }] }]";
     let file = RuleFile::parse("r", text).unwrap();
-    let forms: Vec<bool> =
-        file.rules.rules()[0].exemptions.iter().map(|it| ExemptionForm::of(it).is_some()).collect();
+    let forms: Vec<bool> = file.rules.rules()[0]
+        .exemptions
+        .iter()
+        .map(|exemption| ExemptionForm::from_exemption(exemption).is_some())
+        .collect();
     assert_eq!(forms, [false, false, false, false, false, true]);
 }

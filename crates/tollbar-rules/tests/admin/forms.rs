@@ -25,10 +25,11 @@ fn flat_fields_are_columns_beside_the_fields_of_a_file() {
     });
     let rule = rule(&json).unwrap();
     assert_eq!((rule.limits[0].text(), rule.priority, rule.enabled), ("100/min", -3, false));
-    let conditions: Vec<&str> = rule.conditions.all().iter().map(|it| &*it.attribute).collect();
+    let conditions: Vec<&str> =
+        rule.conditions.all().iter().map(|condition| &*condition.attribute).collect();
     assert_eq!(conditions, ["method", "path", "plan", "tenant"]);
     assert_eq!(Value::Object(to_json(&rule)), json);
-    let view = RuleView::of(&rule);
+    let view = RuleView::from_rule(&rule);
     assert_eq!((view.max_requests, view.window_seconds), (Some(100), Some(60)));
     assert_eq!((view.burst_capacity, view.scope), (Some(20), Scope::Endpoint));
 }
@@ -52,7 +53,7 @@ fn names_are_read_in_either_case_and_written_in_camel_case() {
     let rule = rule(&camel).unwrap();
     assert_eq!(rule, from_json(snake).unwrap());
     let written = to_json(&rule);
-    let snake: Vec<&String> = written.keys().filter(|it| it.contains('_')).collect();
+    let snake: Vec<&String> = written.keys().filter(|name| name.contains('_')).collect();
     assert_eq!(snake, [] as [&str; 0]);
     assert_eq!((&written["onStoreFailure"], &written["match"]), (&json!("deny"), &camel["match"]));
     assert_eq!(written["limit"]["maxWait"], "2s");
@@ -99,7 +100,7 @@ fn what_is_left_out_has_its_default() {
 fn scope_of(fields: &Value) -> &'static str {
     let mut json = json!({ "name": "a", "maxRequests": 10, "windowSeconds": 1 });
     json.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    RuleView::of(&rule(&json).unwrap()).scope.name()
+    RuleView::from_rule(&rule(&json).unwrap()).scope.name()
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn permits_are_a_number_without_a_window() {
     let sent = rule(&json).unwrap();
     let text = "rules: [{ name: a, algorithm: concurrency, limit: 5, lease: 30s }]";
     assert_eq!(sent, *RuleFile::parse("r", text).unwrap().rules.rules()[0]);
-    let view = RuleView::of(&sent);
+    let view = RuleView::from_rule(&sent);
     assert_eq!((view.max_requests, view.window_seconds), (Some(5), None));
     assert_eq!(to_json(&sent)["lease"], "30s");
 }
@@ -237,7 +238,7 @@ fn mistakes_are_told_by_field_with_what_to_send() {
     }
     let error = rule(&with(json!({ "maxRequest": 1, "algoritm": 2 }))).unwrap_err();
     let told: Vec<(&str, &str)> =
-        error.problems.iter().map(|it| (&*it.field, &it.message[..62])).collect();
+        error.problems.iter().map(|problem| (&*problem.field, &problem.message[..62])).collect();
     let expected = [
         ("algoritm", "there is no field `algoritm` here: did you mean `algorithm`? t"),
         ("maxRequest", "there is no field `maxRequest` here: did you mean `maxRequests"),
@@ -251,7 +252,7 @@ fn the_fields_are_those_of_a_file_and_the_flat_ones() {
         let (_, listed) = text.split_once("the fields are ").unwrap();
         let listed = listed.lines().next().unwrap();
         // Without the case of letters and what stands between words, as both cases have them.
-        let plain = |it: &str| it.replace('_', "").to_lowercase();
+        let plain = |name: &str| name.replace('_', "").to_lowercase();
         listed.split('`').skip(1).step_by(2).map(plain).collect()
     };
     let of_file = RuleFile::parse("r", "rules: [{ name: a, limit: 1/s, x0: 1 }]").unwrap_err();
@@ -312,7 +313,7 @@ fn the_schema_describes_what_is_read_and_written() {
         if is_valid && let Ok(rule) = rule(&json) {
             let written = Value::Object(to_json(&rule));
             let errors: Vec<String> =
-                validator.iter_errors(&written).map(|it| it.to_string()).collect();
+                validator.iter_errors(&written).map(|error| error.to_string()).collect();
             assert_eq!(errors, [] as [&str; 0], "{written}");
         }
     }

@@ -55,31 +55,31 @@ fn limit() -> impl Strategy<Value = Value> {
         object([
             ("limit", Some(json!(permits.to_string()))),
             ("algorithm", Some(json!("concurrency"))),
-            ("lease", lease.map(|it| json!(it))),
+            ("lease", lease.map(|lease| json!(lease))),
         ])
     });
     let queue = (rate(), 1_u32..50, of(time())).prop_map(|(rate, queue, wait)| {
         object([
             ("limit", Some(json!(rate))),
             ("queue", Some(json!(queue))),
-            ("max_wait", wait.map(|it| json!(it))),
+            ("max_wait", wait.map(|wait| json!(wait))),
         ])
     });
     let calendar =
         (1_u32..1_000, of(select(vec!["+05:30", "-08:00", "Z"]))).prop_map(|(tokens, offset)| {
             object([
                 ("limit", Some(json!(format!("{tokens} per calendar month")))),
-                ("utc_offset", offset.map(|it| json!(it))),
+                ("utc_offset", offset.map(|offset| json!(offset))),
             ])
         });
     let with_options =
         (rate(), options).prop_map(|(rate, (algorithm, burst, staggered, parts, warm))| {
             object([
                 ("limit", Some(json!(rate))),
-                ("algorithm", algorithm.map(|it| json!(it))),
-                ("burst", burst.map(|it| json!(it))),
-                ("staggered", staggered.map(|it| json!(it))),
-                ("subwindows", parts.map(|it| json!(it))),
+                ("algorithm", algorithm.map(|algorithm| json!(algorithm))),
+                ("burst", burst.map(|burst| json!(burst))),
+                ("staggered", staggered.map(|staggered| json!(staggered))),
+                ("subwindows", parts.map(|parts| json!(parts))),
                 (
                     "warm_up",
                     warm.map(|(start, over, steps)| {
@@ -107,15 +107,15 @@ fn path() -> impl Strategy<Value = String> {
 fn test() -> impl Strategy<Value = Value> {
     let one = prop_oneof![
         word().prop_map(Value::String),
-        vec(word(), 1..3).prop_map(|it| json!(it)),
-        word().prop_map(|it| json!({ "prefix": it })),
-        word().prop_map(|it| json!({ "equal": it })),
+        vec(word(), 1..3).prop_map(|words| json!(words)),
+        word().prop_map(|word| json!({ "prefix": word })),
+        word().prop_map(|word| json!({ "equal": word })),
         Just(json!({ "cidr": ["10.0.0.0/8", "::1"] })),
         Just(json!({ "present": true })),
         Just(json!({ "absent": true })),
-        word().prop_map(|it| json!({ "prefix": it, "present": true, "one_of": ["x", "y"] })),
+        word().prop_map(|word| json!({ "prefix": word, "present": true, "one_of": ["x", "y"] })),
     ];
-    prop_oneof![3 => one.clone(), 1 => one.prop_map(|it| json!({ "not": it }))]
+    prop_oneof![3 => one.clone(), 1 => one.prop_map(|test| json!({ "not": test }))]
 }
 
 fn conditions() -> impl Strategy<Value = Value> {
@@ -131,19 +131,19 @@ fn conditions() -> impl Strategy<Value = Value> {
     let names = select(vec!["tenant", "user", "plan", "api_key"]).prop_map(str::to_owned);
     (fixed, btree_map(names, test(), 0..3)).prop_map(|((path, method, ip), tests)| {
         let mut all: Map<String, Value> = tests.into_iter().collect();
-        all.extend(path.map(|it| ("path".to_owned(), json!(it))));
-        all.extend(method.map(|it| ("method".to_owned(), it)));
-        all.extend(ip.map(|it| ("ip".to_owned(), it)));
+        all.extend(path.map(|path| ("path".to_owned(), json!(path))));
+        all.extend(method.map(|method| ("method".to_owned(), method)));
+        all.extend(ip.map(|ip| ("ip".to_owned(), ip)));
         Value::Object(all)
     })
 }
 
 fn costs() -> impl Strategy<Value = Value> {
     prop_oneof![
-        (1_u32..5).prop_map(|it| json!(it)),
-        (1_u32..5).prop_map(|it| json!({ "GET /v1/search": it, "/v1/**": 2, "default": 1 })),
-        (1_u32..5).prop_map(|it| json!({ "attribute": "tokens", "/v1/**": it, "default": 3 })),
-        (conditions(), 1_u32..5).prop_map(|(of, it)| json!([{ "match": of, "cost": it }])),
+        (1_u32..5).prop_map(|cost| json!(cost)),
+        (1_u32..5).prop_map(|cost| json!({ "GET /v1/search": cost, "/v1/**": 2, "default": 1 })),
+        (1_u32..5).prop_map(|cost| json!({ "attribute": "tokens", "/v1/**": cost, "default": 3 })),
+        (conditions(), 1_u32..5).prop_map(|(of, cost)| json!([{ "match": of, "cost": cost }])),
     ]
 }
 
@@ -152,8 +152,8 @@ fn exemption() -> impl Strategy<Value = Value> {
     (word(), of(until), of(word())).prop_map(|(user, until, reason)| {
         object([
             ("user", Some(json!(user))),
-            ("until", until.map(|it| json!(it))),
-            ("reason", reason.map(|it| json!(it))),
+            ("until", until.map(|until| json!(until))),
+            ("reason", reason.map(|reason| json!(reason))),
         ])
     })
 }
@@ -178,8 +178,8 @@ fn rule() -> impl Strategy<Value = Value> {
         any::<bool>(),
         of(select(vec!["enforce", "shadow"])),
         of(prop_oneof![
-            select(vec!["allow", "deny", "local", "shed"]).prop_map(|it| json!(it)),
-            select(vec!["low", "critical"]).prop_map(|it| json!({ "shed": it })),
+            select(vec!["allow", "deny", "local", "shed"]).prop_map(|action| json!(action)),
+            select(vec!["low", "critical"]).prop_map(|criticality| json!({ "shed": criticality })),
         ]),
         vec(exemption(), 0..3),
         of(word()),
@@ -189,13 +189,13 @@ fn rule() -> impl Strategy<Value = Value> {
             let (priority, is_on, mode, failure, exempt, description) = how;
             object([
                 ("name", Some(json!("a"))),
-                ("id", id.map(|it| json!(it))),
-                ("description", description.map(|it| json!(it))),
+                ("id", id.map(|id| json!(id))),
+                ("description", description.map(|description| json!(description))),
                 ("match", of),
                 ("per", per),
-                ("missing", missing.map(|it| json!(it))),
+                ("missing", missing.map(|missing| json!(missing))),
                 ("limit", limit),
-                ("algorithm", algorithm.map(|it| json!(it))),
+                ("algorithm", algorithm.map(|algorithm| json!(algorithm))),
                 (
                     "tiers",
                     tiers.map(|(free, gold, has_default)| {
@@ -205,10 +205,10 @@ fn rule() -> impl Strategy<Value = Value> {
                 ),
                 ("candidate", candidate),
                 ("cost", cost),
-                ("priority", priority.map(|it| json!(it))),
+                ("priority", priority.map(|priority| json!(priority))),
                 ("enabled", (!is_on).then_some(Value::Bool(false))),
                 ("stop", is_on.then_some(Value::Bool(true))),
-                ("mode", mode.map(|it| json!(it))),
+                ("mode", mode.map(|mode| json!(mode))),
                 ("on_store_failure", failure),
                 ("exempt", (!exempt.is_empty()).then(|| json!(exempt))),
             ])
@@ -254,9 +254,9 @@ fn every_rule_of_the_documents_can_be_sent() {
     for name in ["reference/rules.md", "guides/rules.md", "guides/running-the-daemon.md"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
         let text = fs::read_to_string(path).unwrap();
-        for block in text.split("```yaml\n").skip(1).map(|it| it.split("```").next().unwrap()) {
+        for block in text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
             for rule in
-                RuleFile::parse(name, block).map_or(Vec::new(), |it| it.rules.rules().to_vec())
+                RuleFile::parse(name, block).map_or(Vec::new(), |file| file.rules.rules().to_vec())
             {
                 // Written in any order, so what is compared is JSON, which has one.
                 assert_eq!(to_json(&there_and_back(&rule)), to_json(&rule), "{}", rule.name);

@@ -69,8 +69,12 @@ fn scopes_decide_as_the_rules_of_a_file_do() {
                         let request = request.with_attributes(&attributes).unwrap();
                         let (one, other) = (by_form.check(&request), by_file.check(&request));
                         let told = |verdict: &tollbar_rules::Verdict| {
-                            let binding = verdict.binding().map(|it| it.decision());
-                            (verdict.outcome(), verdict.rule().map(|it| it.name.clone()), binding)
+                            let binding = verdict.binding().map(|limit| limit.decision());
+                            (
+                                verdict.outcome(),
+                                verdict.rule().map(|rule| rule.name.clone()),
+                                binding,
+                            )
                         };
                         assert_eq!(
                             told(&one),
@@ -92,7 +96,7 @@ fn the_rules_of_the_file_have_the_same_flat_fields() {
     for (json, text) in table() {
         let file = RuleFile::parse("r", &format!("rules: [{text}]")).unwrap();
         let rule = &file.rules.rules()[0];
-        assert_eq!(RuleView::of(rule).scope.name(), json["scope"]);
+        assert_eq!(RuleView::from_rule(rule).scope.name(), json["scope"]);
         for field in ["tenantId", "pathPattern", "maxRequests", "windowSeconds", "burstCapacity"] {
             assert_eq!(to_json(rule).get(field).unwrap(), &json[field], "{text}: {field}");
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, ReservationId, block_on};
+use tollbar::store::{Adjustment, ReservationRef, block_on};
 use tollbar::{
     Batch, Clock, Decision, Feature, ManualClock, MemoryStore, Policy, Reply, Store, StoreError,
     Timestamp,
@@ -147,8 +147,9 @@ fn each_rule_is_told_once_and_counted_for_ever() {
     for request in [requests[0], requests[1], requests[1]] {
         assert!(!check(&engine, request).is_allowed());
     }
-    let told: Vec<_> = engine.take_ahead_news().first.into_iter().map(|it| it.rule).collect();
-    assert_eq!(told.iter().map(|it| &**it).collect::<Vec<_>>(), ["a", "b"]);
+    let told: Vec<_> =
+        engine.take_ahead_news().first.into_iter().map(|denial| denial.rule).collect();
+    assert_eq!(told.iter().map(|name| &**name).collect::<Vec<_>>(), ["a", "b"]);
     // Rules that change around them do not make them new.
     engine.replace(rules(&text.replace("name: a,", "name: a, priority: 1,")));
     assert!(!check(&engine, requests[0]).is_allowed());
@@ -157,8 +158,8 @@ fn each_rule_is_told_once_and_counted_for_ever() {
     let of = |name: &str| {
         tallies
             .iter()
-            .filter(|it| *it.rule.name == *name)
-            .map(|it| it.counts.ahead_of_clock)
+            .filter(|tally| *tally.rule.name == *name)
+            .map(|tally| tally.counts.ahead_of_clock)
             .sum::<u64>()
     };
     assert_eq!((of("a"), of("b"), engine.ahead_of_clock().denials), (2, 2, 4));
@@ -232,9 +233,9 @@ fn what_was_denied_without_a_rule_is_found_and_made_fresh() {
 
 /// A store that counts and cannot reset.
 #[derive(Debug)]
-struct Stubborn(Arc<MemoryStore>);
+struct UnresettableStore(Arc<MemoryStore>);
 
-impl Store for Stubborn {
+impl Store for UnresettableStore {
     fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
         self.0.supports(feature)
     }
@@ -262,10 +263,10 @@ impl Store for Stubborn {
 
     fn settle<'a, 'e: 'a>(
         &'a self,
-        id: ReservationId,
+        reservation: ReservationRef<'a>,
         adjustments: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
-        self.0.settle(id, adjustments)
+        self.0.settle(reservation, adjustments)
     }
 
     fn reset<'a>(&'a self, _: &'a [u8], _: &'a Policy) -> Reply<'a, ()> {
@@ -277,7 +278,7 @@ impl Store for Stubborn {
 fn a_counter_that_cannot_be_made_fresh_is_counted_and_told() {
     let clock = clock();
     let rules = rules("rules: [{ name: a, limit: 1/min }]");
-    let store = Arc::new(Stubborn(memory(&clock)));
+    let store = Arc::new(UnresettableStore(memory(&clock)));
     let engine = AsyncEngine::builder(rules, store).clock(clock.clone()).build().unwrap();
     clock.advance(DAY);
     assert!(passes(&engine));

@@ -1,7 +1,7 @@
 //! Ways around a limit that work elsewhere. None may work here.
 
 use tollbar::{ManualClock, Timestamp};
-use tollbar_rules::{Engine, InvalidRequest, Request, RuleFile};
+use tollbar_rules::{Effect, Engine, InvalidRequest, Override, Request, RuleFile};
 
 const RULES: &str = r#"
 rules:
@@ -145,7 +145,7 @@ fn what_is_free_stays_free_and_only_that() {
     }
     // Another path by case, to the letter of the contract.
     let request = Request::new("POST", "/V1/login").unwrap();
-    assert!(engine.check(&request).decisions().all(|it| &*it.rule().name != "login"));
+    assert!(engine.check(&request).decisions().all(|limit| &*limit.rule().name != "login"));
 }
 
 #[test]
@@ -159,4 +159,31 @@ fn an_exemption_by_path_holds_only_where_the_path_is_sure() {
     assert!(!is_allowed(&engine, "GET", "/x", ip));
     assert!(!is_allowed(&engine, "GET", "/media/..%2Fx", ip), "a way around");
     assert!(is_allowed(&engine, "GET", "/media/a%2Fb", ip), "within it either way");
+}
+
+/// 200 of 200 requests passed a limit of 5 an hour: each came from another port, as Go's `RemoteAddr` says it.
+#[test]
+fn a_port_behind_an_address_makes_no_other_client() {
+    let rules = "rules:
+      - { name: per_ip, per: ip, limit: 1/h }
+      - { name: inside, match: { ip: 10.0.0.0/8 }, per: [], limit: 1/h }
+      - { name: exact, match: { ip: { equal: 192.0.2.9 } }, per: [], limit: 1/h }";
+    let rules = RuleFile::parse("rules.yaml", rules).unwrap().rules;
+    let mut ban = Override::new("ip:198.51.100.7:80", Effect::Ban);
+    ban.reason = Some("a test".into());
+    let engine = Engine::new(rules.with_overrides(vec![ban]));
+    let check = |ip: &str| is_allowed(&engine, "GET", "/", &[("ip", ip)]);
+    assert!(check("203.0.113.7:1001"));
+    for ip in ["203.0.113.7", "203.0.113.7:1002", "[::ffff:203.0.113.7]:1003"] {
+        assert!(!check(ip), "{ip}");
+    }
+    assert!(check("[2001:db8::1]:1001"));
+    for ip in ["2001:db8::1", "[2001:db8::2]", "[2001:db8::3]:1002", "2001:db8::4%eth0"] {
+        assert!(!check(ip), "{ip}");
+    }
+    assert!(check("10.0.0.1:1001"));
+    assert!(!check("10.0.0.2:1001"), "a block of addresses holds it too");
+    assert!(check("192.0.2.9:1001"));
+    assert!(!check("192.0.2.9:1002"));
+    assert!(!check("198.51.100.7:1001"), "a ban holds it too");
 }

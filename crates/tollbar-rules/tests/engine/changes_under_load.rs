@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, ReservationId, block_on};
+use tollbar::store::{Adjustment, ReservationRef, block_on};
 use tollbar::{
     Batch, Charge, Decision, Feature, ManualClock, MemoryStore, Policy, Reply, Role, Store,
     StoreError, Timestamp,
@@ -37,13 +37,13 @@ thread_local! {
 /// The memory store, which notes the order in which it decides. Rules are selected on all threads at
 /// once; only the decisions follow one another, so that there is an order to be judged in.
 #[derive(Debug)]
-struct Ordered {
+struct OrderedStore {
     store: MemoryStore,
     clock: ManualClock,
     decided: Mutex<usize>,
 }
 
-impl Store for Ordered {
+impl Store for OrderedStore {
     fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
         self.store.supports(feature)
     }
@@ -81,10 +81,10 @@ impl Store for Ordered {
 
     fn settle<'a, 'e: 'a>(
         &'a self,
-        id: ReservationId,
+        reservation: ReservationRef<'a>,
         adjustments: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
-        self.store.settle(id, adjustments)
+        self.store.settle(reservation, adjustments)
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {
@@ -101,7 +101,7 @@ struct Version {
 }
 
 impl Version {
-    fn of(version: u64) -> Self {
+    fn from_number(version: u64) -> Self {
         Self {
             everybody: 60 + version * 7 % 40,
             bucket: (BUCKET_RATES[version as usize % 4], 4 + version * 3 % 9),
@@ -112,7 +112,7 @@ impl Version {
     }
 
     fn rules(version: u64) -> RuleSet {
-        let Self { everybody, bucket: (rate, burst), window, shadow } = Self::of(version);
+        let Self { everybody, bucket: (rate, burst), window, shadow } = Self::from_number(version);
         let window = window.map_or_else(String::new, |limit| {
             format!("- {{ name: window, per: user, limit: {limit}/2s, algorithm: sliding_window_strict }}")
         });
@@ -150,7 +150,7 @@ impl Version {
 }
 
 /// A request, and what its thread was told.
-struct Told {
+struct CheckRecord {
     at: usize,
     version: u64,
     user: usize,
@@ -159,8 +159,8 @@ struct Told {
 }
 
 /// The first thread changes the rules as well, so that however few cores there are, they change.
-fn ask(engine: &AsyncEngine, thread: usize) -> Vec<Told> {
-    let mut told = Vec::new();
+fn ask(engine: &AsyncEngine, thread: usize) -> Vec<CheckRecord> {
+    let mut records = Vec::new();
     // The first version that an engine has is 1.
     let mut version = 1;
     for n in 0..CHECKS_PER_THREAD {
@@ -173,20 +173,28 @@ fn ask(engine: &AsyncEngine, thread: usize) -> Vec<Told> {
         let attributes = [("user", name.as_str())];
         let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
         let verdict = block_on(engine.check(&request.with_cost(cost)));
-        let decisions =
-            verdict.decisions().map(|it| (it.rule().name.to_string(), it.decision())).collect();
-        told.push(Told { at: LAST.get(), version: verdict.rules_version(), user, cost, decisions });
+        let decisions = verdict
+            .decisions()
+            .map(|limit| (limit.rule().name.to_string(), limit.decision()))
+            .collect();
+        records.push(CheckRecord {
+            at: LAST.get(),
+            version: verdict.rules_version(),
+            user,
+            cost,
+            decisions,
+        });
     }
-    told
+    records
 }
 
 /// The same by the judge.
-fn judge(told: &[Told]) -> (usize, usize) {
+fn judge(records: &[CheckRecord]) -> (usize, usize) {
     let mut oracle = Oracle::new();
     let (mut allowed, mut denied) = (0, 0);
-    for it in told {
-        let now = START.after(STEP * it.at as u32);
-        let limits = Version::of(it.version).limits(it.user);
+    for record in records {
+        let now = START.after(STEP * record.at as u32);
+        let limits = Version::from_number(record.version).limits(record.user);
         let keys: Vec<String> =
             limits.iter().map(|(rule, who, ..)| format!("{rule}: {who}")).collect();
         let questions: Vec<OracleEntry<'_>> = limits
@@ -195,7 +203,7 @@ fn judge(told: &[Told]) -> (usize, usize) {
             .map(|((_, _, policy, role), key)| OracleEntry {
                 key: key.as_bytes(),
                 policy,
-                cost: it.cost,
+                cost: record.cost,
                 role: *role,
             })
             .collect();
@@ -205,13 +213,13 @@ fn judge(told: &[Told]) -> (usize, usize) {
             .zip(answers)
             .map(|((rule, ..), answer)| ((*rule).to_owned(), answer.into()))
             .collect();
-        let mut decisions = it.decisions.clone();
+        let mut decisions = record.decisions.clone();
         expected.sort_by(|one, other| one.0.cmp(&other.0));
         decisions.sort_by(|one, other| one.0.cmp(&other.0));
-        assert_eq!(decisions, expected, "decision {} by version {}", it.at, it.version);
+        assert_eq!(decisions, expected, "decision {} by version {}", record.at, record.version);
         let is_allowed = limits.iter().all(|(rule, _, _, role)| {
             *role == Role::Shadow
-                || expected.iter().any(|(name, it)| name == rule && it.is_allowed())
+                || expected.iter().any(|(name, decision)| name == rule && decision.is_allowed())
         });
         (allowed, denied) = (allowed + usize::from(is_allowed), denied + usize::from(!is_allowed));
     }
@@ -222,21 +230,21 @@ fn judge(told: &[Told]) -> (usize, usize) {
 fn every_answer_under_changing_rules_is_the_judges() {
     let clock = ManualClock::at(START);
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
-    let store = Arc::new(Ordered { store, clock: clock.clone(), decided: Mutex::new(0) });
+    let store = Arc::new(OrderedStore { store, clock: clock.clone(), decided: Mutex::new(0) });
     let engine = AsyncEngine::builder(Version::rules(1), store).clock(clock).build().unwrap();
-    let mut told: Vec<Told> = thread::scope(|scope| {
+    let mut records: Vec<CheckRecord> = thread::scope(|scope| {
         let engine = &engine;
         let workers: Vec<_> =
             (0..THREADS).map(|thread| scope.spawn(move || ask(engine, thread))).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
-    told.sort_by_key(|it| it.at);
+    records.sort_by_key(|record| record.at);
     assert!(
-        told.iter().map(|it| it.at).eq(1..=THREADS * CHECKS_PER_THREAD),
+        records.iter().map(|record| record.at).eq(1..=THREADS * CHECKS_PER_THREAD),
         "each is decided once"
     );
-    let (allowed, denied) = judge(&told);
-    let mut versions: Vec<u64> = told.iter().map(|it| it.version).collect();
+    let (allowed, denied) = judge(&records);
+    let mut versions: Vec<u64> = records.iter().map(|record| record.version).collect();
     versions.dedup();
     assert!(versions.len() >= CHECKS_PER_THREAD / CHECKS_PER_VERSION, "{}", versions.len());
     assert!(allowed > 100 && denied > 100, "{allowed} allowed, {denied} denied");

@@ -104,7 +104,7 @@ fn every_example_in_the_documents_is_sound() {
     for name in ["reference/rules.md", "guides/rules.md"] {
         let text = document(name);
         let blocks: Vec<&str> =
-            text.split("```yaml\n").skip(1).map(|it| it.split("```").next().unwrap()).collect();
+            text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
         assert!(!blocks.is_empty(), "{name}");
         for block in blocks {
             let file =

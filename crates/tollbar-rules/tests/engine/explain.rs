@@ -94,7 +94,7 @@ fn every_summary_is_a_sentence() {
         let request = Request::new("GET", path).unwrap().with_attributes(attributes).unwrap();
         let explanation = engine.explain(&request);
         assert_eq!(explanation.summary, *summary, "{path}");
-        let explained = explanation.rules.iter().find(|it| it.name == *rule).unwrap();
+        let explained = explanation.rules.iter().find(|entry| entry.name == *rule).unwrap();
         assert_eq!(explained.fate, *fate, "{path} {rule}");
     }
     let none = Engine::new(tollbar_rules::RuleSet::empty());
@@ -118,7 +118,7 @@ fn an_explanation_agrees_with_the_verdict() {
                 let explanation = engine.explain(&request);
                 let verdict = engine.check(&request);
                 assert_eq!(explanation.is_allowed, verdict.is_allowed(), "{explanation}");
-                let applied = explanation.rules.iter().map(|it| it.limits.len()).sum::<usize>();
+                let applied = explanation.rules.iter().map(|rule| rule.limits.len()).sum::<usize>();
                 if verdict.decisions().count() > 0 {
                     assert_eq!(applied, verdict.decisions().count(), "{explanation}");
                 }

@@ -60,24 +60,28 @@ const PATHS: [&str; 20] = [
 fn told(verdict: &Verdict) -> String {
     let decisions: Vec<String> = verdict
         .decisions()
-        .map(|it| {
-            let (rule, tier, place) = (&it.rule().name, it.tier(), it.place());
-            let (capacity, cost, degraded) = (it.enforcement(), it.cost(), it.degraded());
-            format!("{rule} {tier:?} {place} {capacity:?} {cost} {degraded:?} {:?}", it.decision())
+        .map(|limit| {
+            let (rule, tier, place) = (&limit.rule().name, limit.tier(), limit.place());
+            let (enforcement, cost, degraded) =
+                (limit.enforcement(), limit.cost(), limit.degraded());
+            format!(
+                "{rule} {tier:?} {place} {enforcement:?} {cost} {degraded:?} {:?}",
+                limit.decision()
+            )
         })
         .collect();
-    let binding = verdict.binding().map(|it| it.rule().name.clone());
+    let binding = verdict.binding().map(|limit| limit.rule().name.clone());
     format!("{:?} {:?} {binding:?} {decisions:?}", verdict.outcome(), verdict.reason())
 }
 
 /// One engine over memory, and one over a store that is not known to be.
-struct Both {
+struct EnginePair {
     clock: ManualClock,
     short: Engine,
     long: AsyncEngine,
 }
 
-impl Both {
+impl EnginePair {
     fn new() -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
         let memory =
@@ -92,7 +96,7 @@ impl Both {
 }
 
 /// Made once, because it takes longer than a case; between cases all counters become fresh.
-static BOTH: LazyLock<Both> = LazyLock::new(Both::new);
+static ENGINES: LazyLock<EnginePair> = LazyLock::new(EnginePair::new);
 
 proptest! {
     #[test]
@@ -100,7 +104,7 @@ proptest! {
         asked in prop::collection::vec(
             (prop::sample::select(&PATHS), 0..3_u64, 0..4_u32, 0..3_u32, 0..20_u64), 1..60),
     ) {
-        let Both { clock, short, long } = &*BOTH;
+        let EnginePair { clock, short, long } = &*ENGINES;
         let mut holds = Vec::new();
         for (path, cost, user, tier, seconds) in asked {
             clock.advance(Duration::from_secs(seconds / 4));
@@ -115,7 +119,9 @@ proptest! {
             prop_assert_eq!(by_short.hold.is_some(), by_long.hold.is_some());
             holds.extend(by_short.hold.zip(by_long.hold));
         }
-        let top = |engine: &AsyncEngine| format!("{:?}", engine.rule("plain").map(|it| it.top_denied(9)));
+        let top = |engine: &AsyncEngine| {
+            format!("{:?}", engine.rule("plain").map(|rule| rule.top_denied(9)))
+        };
         prop_assert_eq!(top(short), top(long));
         for (by_short, by_long) in holds {
             prop_assert!(short.release(&by_short).unwrap());

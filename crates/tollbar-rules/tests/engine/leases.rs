@@ -144,8 +144,8 @@ fn rules_whose_permits_could_be_lost_are_found() {
 /// What listeners spawn has to be.
 #[test]
 fn the_futures_can_be_sent_to_another_thread() {
-    fn sent<T: Send>(it: T) -> T {
-        it
+    fn sent<T: Send>(future: T) -> T {
+        future
     }
     let engine = engine(JOBS);
     let hold = admit(&engine, "GET /").hold.unwrap();

@@ -1,5 +1,7 @@
 //! Requests against rules: what applies, what it costs, what is answered when things go wrong.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 mod ahead_of_clock;
 mod bypass;
 mod changes_under_load;
@@ -14,6 +16,7 @@ mod metering;
 mod outage;
 mod overrides;
 mod permits;
+mod readings;
 mod receipts;
 mod reload;
 mod reporting;

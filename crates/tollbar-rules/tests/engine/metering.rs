@@ -8,10 +8,10 @@ use crate::support::{ask, clock, engine, rules};
 fn told(verdict: &Verdict, text: &str) -> String {
     ask(text, |request| {
         let mut told = Vec::new();
-        verdict.meter(request, |it| {
-            let sign = if it.is_admitted { '+' } else { '-' };
-            let (rule, tenant) = (&it.rule.name, it.tenant.unwrap_or("-"));
-            told.push(format!("{rule} {tenant} {} {sign}{}", readable(it.key), it.cost));
+        verdict.meter(request, |record| {
+            let sign = if record.is_admitted { '+' } else { '-' };
+            let (rule, tenant) = (&record.rule.name, record.tenant.unwrap_or("-"));
+            told.push(format!("{rule} {tenant} {} {sign}{}", readable(record.key), record.cost));
         });
         told.join(", ")
     })
@@ -114,10 +114,10 @@ fn a_subject_counts_as_the_request_it_stands_for() {
         let request = handle.subject(subject).unwrap();
         let request = request.request().unwrap().with_cost(cost);
         let mut told = String::new();
-        handle.check(&request).meter(&request, |it| {
-            let sign = if it.is_admitted { '+' } else { '-' };
-            let (tenant, key) = (it.tenant.unwrap_or("-"), readable(it.key));
-            told = format!("{tenant} {key} {sign}{}", it.cost);
+        handle.check(&request).meter(&request, |record| {
+            let sign = if record.is_admitted { '+' } else { '-' };
+            let (tenant, key) = (record.tenant.unwrap_or("-"), readable(record.key));
+            told = format!("{tenant} {key} {sign}{}", record.cost);
         });
         assert_eq!(told, expected, "{rule} {subject} {cost}");
     }

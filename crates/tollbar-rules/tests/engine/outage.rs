@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{check, engine_over, engine_without_store, expect, reserve};
-use tollbar::{Degraded, Outcome};
+use tollbar::{Degraded, MemoryStore, Outcome};
 use tollbar_rules::DenialCode;
 use tollbar_testkit::failing_store::FailingStore;
 
@@ -29,10 +29,10 @@ fn each_rule_says_what_happens_while_the_store_cannot_answer() {
     expect(
         &local,
         &[
-            ("GET / ip=1", "allow a 1"),
-            ("GET / ip=1", "allow a 0"),
-            ("GET / ip=1", "deny a"),
-            ("GET / ip=2", "allow a 1"),
+            ("GET / ip=192.0.2.1", "allow a 1"),
+            ("GET / ip=192.0.2.1", "allow a 0"),
+            ("GET / ip=192.0.2.1", "deny a"),
+            ("GET / ip=192.0.2.2", "allow a 1"),
         ],
     );
     assert_eq!(check(&local, "GET /").binding().unwrap().degraded(), Some(Degraded::Fallback));
@@ -87,6 +87,25 @@ fn a_mistake_is_denied_whatever_the_rule_says_about_outages() {
             assert_eq!(reserved.verdict.denial_code(), Some(code), "{failure}");
             assert!(reserved.hold.is_none());
         }
+    }
+}
+
+/// A store for 16 keys was taken for one that is down, and 240 of 240 requests under 32 limits passed.
+#[test]
+fn a_memory_store_that_is_too_small_denies_and_never_answers_as_in_an_outage() {
+    let rule = |at| format!("- {{ name: rule_{at}, limit: 9/h, on_store_failure: allow }}\n");
+    let text = format!("rules:\n{}", (0..32).map(rule).collect::<String>());
+    for keys_max in [1, 16, 32] {
+        let engine = engine_over(MemoryStore::builder().max_keys(keys_max).build(), &text);
+        let mut is_denied = false;
+        for user in 0..240 {
+            let verdict = check(&engine, &format!("GET / user={user}"));
+            assert!(verdict.degraded().is_none(), "{keys_max} keys: {verdict:?}");
+            let code = verdict.denial_code();
+            assert!([None, Some(DenialCode::Unsupported)].contains(&code), "{code:?}");
+            is_denied |= code.is_some();
+        }
+        assert!(is_denied || keys_max == 32, "all fit {keys_max} keys");
     }
 }
 

@@ -9,12 +9,12 @@ use tollbar_rules::{
 
 const START_US: u64 = 1_800_000_000_000_000;
 
-struct World {
+struct OverrideFixture {
     engine: Engine,
     clock: ManualClock,
 }
 
-impl World {
+impl OverrideFixture {
     fn new(rules: &str, overrides: Vec<Override>) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(START_US));
         let rules = self::rules(rules).with_overrides(overrides);
@@ -51,16 +51,16 @@ fn boost(subject: &str, factor_percent: u32) -> Override {
     Override::new(subject, Effect::Boost { factor_percent })
 }
 
-fn under(rule: &str, it: Override) -> Override {
-    let mut it = it;
-    it.rule = Some(rule.into());
-    it
+fn under(rule: &str, entry: Override) -> Override {
+    let mut entry = entry;
+    entry.rule = Some(rule.into());
+    entry
 }
 
-fn until(instant: Timestamp, it: Override) -> Override {
-    let mut it = it;
-    it.until = Some(instant);
-    it
+fn until(instant: Timestamp, entry: Override) -> Override {
+    let mut entry = entry;
+    entry.until = Some(instant);
+    entry
 }
 
 fn is_banned(verdict: &Verdict) -> bool {
@@ -72,7 +72,7 @@ fn a_ban_denies_whatever_the_rules_say() {
     let text = "rules: [{ name: a, limit: 9/s, exempt: [{ user: free }] }, \
                 { name: open, match: { tenant: t }, unlimited: true, priority: 9 }]";
     let bans = ["user:7", "api:k", "ip:2001:db8::1", "tenant:bad", "user:free"].map(ban).to_vec();
-    let world = World::new(text, bans);
+    let fixture = OverrideFixture::new(text, bans);
     let denied: [&[(&str, &str)]; 7] = [
         &[("user", "7")],
         &[("user", "7"), ("api_key", "other"), ("tenant", "t")],
@@ -84,32 +84,32 @@ fn a_ban_denies_whatever_the_rules_say() {
         &[("user", "free")],
     ];
     for attributes in denied {
-        let verdict = world.ask(attributes);
+        let verdict = fixture.ask(attributes);
         assert!(is_banned(&verdict) && verdict.outcome() == Outcome::Busy, "{attributes:?}");
         assert!(verdict.rule().is_none() && verdict.binding().is_none());
-        assert!(is_banned(&world.engine.rule("a").unwrap().check(&request(attributes))));
+        assert!(is_banned(&fixture.engine.rule("a").unwrap().check(&request(attributes))));
     }
     for attributes in [&[("user", "k")][..], &[("api_key", "7")], &[("ip", "2001:db9::1")], &[]] {
-        assert!(world.ask(attributes).is_allowed(), "{attributes:?}");
+        assert!(fixture.ask(attributes).is_allowed(), "{attributes:?}");
     }
-    let rule = world.engine.rule("a").unwrap();
+    let rule = fixture.engine.rule("a").unwrap();
     let subject = rule.subject("user:7").unwrap();
     assert!(is_banned(&rule.check(&subject.request().unwrap())));
 }
 
 #[test]
 fn a_ban_ends_and_says_when() {
-    let world = World::new("rules: [{ name: a, limit: 9/s }]", Vec::new());
-    let end = world.after(90);
-    let bans = vec![until(world.after(30), ban("user:7")), until(end, ban("user:7"))];
-    world.engine.replace(world.engine.rules().with_overrides(bans));
-    let verdict = world.ask(&[("user", "7")]);
+    let fixture = OverrideFixture::new("rules: [{ name: a, limit: 9/s }]", Vec::new());
+    let end = fixture.after(90);
+    let bans = vec![until(fixture.after(30), ban("user:7")), until(end, ban("user:7"))];
+    fixture.engine.replace(fixture.engine.rules().with_overrides(bans));
+    let verdict = fixture.ask(&[("user", "7")]);
     assert_eq!(verdict.retry_after(), Some(Duration::from_secs(90)), "of two the longer");
-    world.clock.advance(Duration::from_micros(89_999_999));
-    let verdict = world.ask(&[("user", "7")]);
+    fixture.clock.advance(Duration::from_micros(89_999_999));
+    let verdict = fixture.ask(&[("user", "7")]);
     assert!(is_banned(&verdict) && verdict.retry_after() == Some(Duration::from_micros(1)));
-    world.clock.advance(Duration::from_micros(1));
-    assert!(world.ask(&[("user", "7")]).is_allowed());
+    fixture.clock.advance(Duration::from_micros(1));
+    assert!(fixture.ask(&[("user", "7")]).is_allowed());
 }
 
 #[test]
@@ -123,41 +123,41 @@ fn a_ban_under_a_rule_denies_whom_that_rule_counts_and_charges_nobody() {
         under("c", ban("t")),
         under("gone", ban("user:1")),
     ];
-    let world = World::new(text, bans);
-    let seven = world.ask(&[("user", "7")]);
+    let fixture = OverrideFixture::new(text, bans);
+    let seven = fixture.ask(&[("user", "7")]);
     assert!(is_banned(&seven) && &*seven.rule().unwrap().name == "a");
-    assert!(world.ask(&[("user", "8")]).is_allowed(), "an identity is meant, and not a name");
-    let nine = world.ask(&[("user", "9")]);
+    assert!(fixture.ask(&[("user", "8")]).is_allowed(), "an identity is meant, and not a name");
+    let nine = fixture.ask(&[("user", "9")]);
     assert!(is_banned(&nine) && &*nine.rule().unwrap().name == "b");
     // A rule that only reports bans nobody.
-    assert!(world.ask(&[("user", "1"), ("tenant", "t")]).is_allowed());
-    world.engine.replace(rules(text));
-    assert_eq!((world.passed(&[("user", "7")], 5), world.passed(&[("user", "9")], 5)), (2, 2));
+    assert!(fixture.ask(&[("user", "1"), ("tenant", "t")]).is_allowed());
+    fixture.engine.replace(rules(text));
+    assert_eq!((fixture.passed(&[("user", "7")], 5), fixture.passed(&[("user", "9")], 5)), (2, 2));
 }
 
 #[test]
 fn a_boost_multiplies_limits_on_the_same_counter() {
     let text = "rules: [{ name: a, limit: 4/day, algorithm: fixed_window }]";
-    let world = World::new(text, Vec::new());
+    let fixture = OverrideFixture::new(text, Vec::new());
     let user = [("user", "7")];
-    assert_eq!(world.passed(&user, 3), 3);
+    assert_eq!(fixture.passed(&user, 3), 3);
     let boosts = vec![
         boost("user:7", 150),
         boost("user:7", 260),
-        until(world.after(60), boost("user:8", 50)),
+        until(fixture.after(60), boost("user:8", 50)),
     ];
-    world.engine.replace(rules(text).with_overrides(boosts));
-    let decision = world.ask(&user).binding().unwrap().decision();
+    fixture.engine.replace(rules(text).with_overrides(boosts));
+    let decision = fixture.ask(&user).binding().unwrap().decision();
     // 260% of 4 is 10.4: down. Four are spent.
     assert_eq!((decision.limit(), decision.remaining().unwrap()), (10, 6));
-    assert_eq!(world.engine.rule("a").unwrap().usage(&request(&user)).unwrap()[0].limit, 10);
-    assert_eq!(world.passed(&user, 9), 6);
-    assert_eq!(world.passed(&[("user", "8")], 9), 2, "a factor below 100 is less");
-    world.clock.advance(Duration::from_mins(1));
-    assert_eq!(world.passed(&[("user", "8")], 9), 2, "and then the rest");
-    assert_eq!(world.passed(&[("user", "1")], 9), 4, "others as ever");
-    world.engine.replace(rules(text));
-    let decision = world.ask(&user).binding().unwrap().decision();
+    assert_eq!(fixture.engine.rule("a").unwrap().usage(&request(&user)).unwrap()[0].limit, 10);
+    assert_eq!(fixture.passed(&user, 9), 6);
+    assert_eq!(fixture.passed(&[("user", "8")], 9), 2, "a factor below 100 is less");
+    fixture.clock.advance(Duration::from_mins(1));
+    assert_eq!(fixture.passed(&[("user", "8")], 9), 2, "and then the rest");
+    assert_eq!(fixture.passed(&[("user", "1")], 9), 4, "others as ever");
+    fixture.engine.replace(rules(text));
+    let decision = fixture.ask(&user).binding().unwrap().decision();
     assert_eq!((decision.limit(), decision.remaining().unwrap()), (4, 0));
 }
 
@@ -178,16 +178,16 @@ fn every_algorithm_and_tier_is_boosted_and_never_to_nothing() {
     for algorithm in algorithms {
         let text = format!("rules: [{{ name: a, {algorithm} }}]");
         for (factor, expected) in [(100, 10), (200, 20), (155, 15), (1, 1)] {
-            let world = World::new(&text, vec![under("a", boost("user:7", factor))]);
-            assert_eq!(world.passed(&[("user", "7")], 30), expected, "{algorithm} at {factor}%");
-            assert_eq!(world.passed(&[("user", "8")], 30), 10, "{algorithm}");
+            let fixture = OverrideFixture::new(&text, vec![under("a", boost("user:7", factor))]);
+            assert_eq!(fixture.passed(&[("user", "7")], 30), expected, "{algorithm} at {factor}%");
+            assert_eq!(fixture.passed(&[("user", "8")], 30), 10, "{algorithm}");
         }
     }
-    let world = World::new(
+    let fixture = OverrideFixture::new(
         "rules: [{ name: a, limit: 1/s, tiers: { free: unlimited } }]",
         vec![boost("user:7", 200)],
     );
-    assert_eq!(world.passed(&[("user", "7"), ("tier", "free")], 9), 9);
+    assert_eq!(fixture.passed(&[("user", "7"), ("tier", "free")], 9), 9);
 }
 
 #[test]
@@ -196,16 +196,17 @@ fn an_explanation_mentions_both() {
     banned.reason = Some("abuse".into());
     let boosted = until(Timestamp::from_micros(START_US + 1_000_000), boost("user:8", 200));
     let all = until(Timestamp::from_micros(START_US + 1_000_000), ban("user:9"));
-    let world = World::new("rules: [{ name: a, limit: 4/day }]", vec![banned, boosted, all]);
-    let seven = world.engine.explain(&request(&[("user", "7")]));
+    let fixture =
+        OverrideFixture::new("rules: [{ name: a, limit: 4/day }]", vec![banned, boosted, all]);
+    let seven = fixture.engine.explain(&request(&[("user", "7")]));
     assert!(!seven.is_allowed && seven.rules[0].fate == RuleFate::Banned);
     assert_eq!(seven.summary, "denied: the subject is banned under `a`: abuse");
-    let eight = world.engine.explain(&request(&[("user", "8")]));
+    let eight = fixture.engine.explain(&request(&[("user", "8")]));
     assert!(eight.is_allowed && eight.rules[0].limits[0].limit == 8, "{eight}");
     let why = "all its conditions hold; its limits are at 200% for this subject until \
                2027-01-15T08:00:01Z";
     assert_eq!(eight.rules[0].why, why);
-    let nine = world.engine.explain(&request(&[("user", "9")]));
+    let nine = fixture.engine.explain(&request(&[("user", "9")]));
     assert!(!nine.is_allowed);
     assert_eq!(nine.summary, "denied: the subject is banned until 2027-01-15T08:00:01Z");
 }

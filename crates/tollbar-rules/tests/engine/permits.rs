@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use tollbar::store::block_on;
+use tollbar_rules::Request;
 
-use crate::support::{admit, check, clock, engine, engine_at, engine_without_store, expect};
+use crate::support::{
+    admit, answer, check, clock, engine, engine_at, engine_without_store, expect,
+};
 
 #[test]
 fn permits_are_held_until_they_are_released_or_their_lease_ends() {
@@ -85,4 +88,38 @@ fn permits_of_a_store_that_is_down_are_held_in_this_process() {
     expect(&engine, &[("GET /", "busy busy")]);
     assert!(block_on(engine.release(&first)).unwrap());
     expect(&engine, &[("GET /", "allow busy 0")]);
+}
+
+/// A caller that cannot give permits back takes none, and is limited by everything else: by other limits, by
+/// fallbacks, and by rules that a rule of permits would replace, stop or lift.
+#[test]
+fn a_request_without_permits_is_under_all_other_limits() {
+    let text = "rules:
+      - { name: jobs, per: [], priority: 5, stop: true, replaces: rate, algorithm: concurrency, limit: 1, lease: 9s }
+      - { name: tried, per: [], priority: 5, mode: shadow, algorithm: concurrency, limit: 1, lease: 9s }
+      - { name: mixed, per: [], limit: 9/h, candidate: { algorithm: concurrency, limit: 1, lease: 9s } }
+      - { name: rate, per: [], limit: 2/h }";
+    let engine = engine(text);
+    let request = || Request::new("GET", "/").unwrap().without_permits();
+    for expected in [Some(1), Some(0)] {
+        let admission = engine.admit(&request(), None);
+        assert_eq!(admission.verdict.binding().unwrap().remaining(), expected);
+        assert_eq!(admission.verdict.permit_limits_skipped(), 3);
+        assert!(admission.hold.is_none());
+    }
+    assert_eq!(answer(&engine.check(&request())), "deny rate");
+    // Others take permits, and find both the permit and the rule as they should be.
+    let verdict = engine.check(&Request::new("GET", "/").unwrap());
+    assert_eq!((answer(&verdict), verdict.permit_limits_skipped()), ("allow jobs 0".to_owned(), 0));
+}
+
+#[test]
+fn a_fallback_applies_where_only_permits_match_a_request_without_them() {
+    let text = "rules:
+      - { name: jobs, per: [], algorithm: concurrency, limit: 1, lease: 9s }
+      - { name: others, per: [], fallback: true, limit: 1/h }";
+    let engine = engine(text);
+    let request = || Request::new("GET", "/").unwrap().without_permits();
+    assert_eq!(answer(&engine.check(&request())), "allow others 0");
+    assert_eq!(answer(&engine.check(&request())), "deny others");
 }

@@ -54,7 +54,9 @@ fn what_was_not_spent_comes_back_and_what_was_missing_is_charged() {
     let charges: Vec<_> = settled
         .limits
         .iter()
-        .map(|it| (it.rule.as_str(), it.reserved, it.spent, it.refunded, it.overdrawn))
+        .map(|limit| {
+            (limit.rule.as_str(), limit.reserved, limit.spent, limit.refunded, limit.overdrawn)
+        })
         .collect();
     assert_eq!(charges, [("everybody", 600, 240, 360, 0), ("per_user", 300, 120, 180, 0)]);
     assert_eq!(settled.permits_returned, 0);
@@ -221,7 +223,7 @@ fn the_same_request_gets_the_same_receipt() {
 fn texts_that_are_not_ours_are_refused_without_a_panic() {
     let engine = engine(TOKENS);
     let ours = receipt(&engine, "POST / user=1 cost=300");
-    assert!(ours.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_'));
+    assert!(ours.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
     let long = "A".repeat(100_000);
     for text in ["", "?", "AAAA", "é", &ours[1..], &ours[..ours.len() - 1], &long] {
         assert!(matches!(commit(&engine, text, None), Err(NotAccepted(_))), "{text:.20}");
@@ -264,10 +266,11 @@ fn what_only_reports_is_settled_as_far_as_it_was_charged() {
     );
     let first = receipt(&engine, "GET / cost=30");
     let settled = commit(&engine, &first, Some(10)).unwrap();
-    let rules: Vec<&str> = settled.limits.iter().map(|it| it.rule.as_str()).collect();
+    let rules: Vec<&str> = settled.limits.iter().map(|limit| limit.rule.as_str()).collect();
     assert_eq!(rules, ["live", "live#candidate"], "the shadow would have denied");
     let verdict = check(&engine, "GET / cost=0");
-    let left: Vec<u64> = verdict.decisions().map(|it| it.decision().remaining().unwrap()).collect();
+    let left: Vec<u64> =
+        verdict.decisions().map(|limit| limit.decision().remaining().unwrap()).collect();
     assert_eq!(left, [90, 40, 20]);
 }
 

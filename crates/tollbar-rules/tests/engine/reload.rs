@@ -26,9 +26,9 @@ fn engine(rules: RuleSet) -> Engine {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A file of its own for each test, gone at the end.
-struct Scratch(PathBuf);
+struct ScratchFile(PathBuf);
 
-impl Scratch {
+impl ScratchFile {
     fn new(name: &str) -> Self {
         let name = format!("tollbar-rules-{}-{name}.yaml", std::process::id());
         Self(std::env::temp_dir().join(name))
@@ -39,7 +39,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -47,7 +47,7 @@ impl Drop for Scratch {
 
 #[test]
 fn a_changed_file_is_taken_whole_and_a_bad_one_not_at_all() {
-    let file = Scratch::new("look");
+    let file = ScratchFile::new("look");
     let engine = engine(RuleSet::empty());
     let mut watch = RuleWatch::new(&file.0);
     let error = watch.look(&engine).unwrap().unwrap_err().to_string();
@@ -76,7 +76,7 @@ fn a_changed_file_is_taken_whole_and_a_bad_one_not_at_all() {
 /// A store that swaps one key at a time cannot charge two limits of a rule together.
 #[test]
 fn rules_that_the_store_cannot_count_leave_those_before_them_in_force() {
-    let file = Scratch::new("unsupported");
+    let file = ScratchFile::new("unsupported");
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
     let store = CounterStore::new(MemoryBackend::new(clock.clone(), 1), [1; 32]);
     let before = rules("rules: [{ name: a, limit: 1/h }]");
@@ -96,19 +96,19 @@ fn rules_that_the_store_cannot_count_leave_those_before_them_in_force() {
 
 #[test]
 fn a_thread_looks_by_itself_until_it_is_told_to_stop() {
-    let file = Scratch::new("spawn");
+    let file = ScratchFile::new("spawn");
     file.write("rules: [{ name: a, limit: 1/h }]");
     let engine = engine(RuleSet::empty());
     let (news, heard) = std::sync::mpsc::channel();
     let every = Duration::from_millis(1);
     let watching = RuleWatch::new(&file.0)
-        .spawn(&engine, every, move |it| {
+        .spawn(&engine, every, move |reload| {
             // Nobody listens any more once the test is over.
-            let _ = news.send(it.map(|it| it.diff.to_string()));
+            let _ = news.send(reload.map(|report| report.diff.to_string()));
         })
         .unwrap();
     assert_eq!(heard.recv_timeout(PATIENCE).unwrap().unwrap(), "+ a\n0 unchanged");
-    let next = Scratch::new("spawn-next");
+    let next = ScratchFile::new("spawn-next");
     next.write("rules: [{ name: b, limit: 1/h }]");
     fs::rename(&next.0, &file.0).unwrap();
     assert_eq!(heard.recv_timeout(PATIENCE).unwrap().unwrap(), "+ b\n- a\n0 unchanged");
@@ -184,12 +184,12 @@ fn no_check_sees_half_of_two_versions() {
             for _ in 0..5_000 {
                 let verdict = engine.check(&request);
                 // What was decided, and what the verdict says was in force.
-                let limits = verdict
-                    .decisions()
-                    .flat_map(|it| [it.decision().limit(), it.limit().policy().limit()]);
+                let limits = verdict.decisions().flat_map(|decision| {
+                    [decision.decision().limit(), decision.limit().policy().limit()]
+                });
                 let limits: Vec<u64> = limits.collect();
                 assert!(
-                    limits.len() == 4 && limits.iter().all(|it| *it == limits[0]),
+                    limits.len() == 4 && limits.iter().all(|limit| *limit == limits[0]),
                     "{limits:?}"
                 );
             }
@@ -203,7 +203,7 @@ fn no_check_sees_half_of_two_versions() {
 
 /// A clock that changes the rules whenever somebody looks at it.
 #[derive(Debug, Default)]
-struct Meddling {
+struct MeddlingClock {
     engine: OnceLock<Weak<AsyncEngine>>,
     version: AtomicU64,
 }
@@ -218,7 +218,7 @@ fn version(limit: u64) -> RuleSet {
     rules(&format!("rules:\n{}\n{}", rule("one"), rule("two")))
 }
 
-impl Clock for Meddling {
+impl Clock for MeddlingClock {
     fn now(&self) -> Timestamp {
         if let Some(engine) = self.engine.get().and_then(Weak::upgrade) {
             let limit = 1_000 + self.version.fetch_add(1, Ordering::SeqCst);
@@ -231,7 +231,7 @@ impl Clock for Meddling {
 /// The same without chance: a change in the middle of every check.
 #[test]
 fn a_change_in_the_middle_of_a_check_is_for_the_next_one() {
-    let clock = Arc::new(Meddling::default());
+    let clock = Arc::new(MeddlingClock::default());
     let engine = Engine::builder(version(999)).clock(Arc::clone(&clock)).build();
     clock.engine.set(Arc::downgrade(&(&engine).into())).unwrap();
     let attributes = [("user", "former")];
@@ -245,8 +245,9 @@ fn a_change_in_the_middle_of_a_check_is_for_the_next_one() {
             _ => engine.admit(&request, Some(Duration::from_secs(1))).verdict,
         };
         assert!(clock.version.load(Ordering::SeqCst) > before, "the rules have changed meanwhile");
-        let limits =
-            verdict.decisions().flat_map(|it| [it.decision().limit(), it.limit().policy().limit()]);
+        let limits = verdict
+            .decisions()
+            .flat_map(|decision| [decision.decision().limit(), decision.limit().policy().limit()]);
         assert_eq!(limits.collect::<Vec<_>>(), [in_force; 4], "in round {round}");
     }
 }

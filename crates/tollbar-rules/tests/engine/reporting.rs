@@ -14,7 +14,7 @@ fn shadows_and_candidates_report_and_never_deny() {
         let verdict = check(&engine, request);
         let would: Vec<String> = verdict
             .would_deny()
-            .map(|it| format!("{} {:?}", it.rule().name, it.enforcement()))
+            .map(|limit| format!("{} {:?}", limit.rule().name, limit.enforcement()))
             .collect();
         (answer(&verdict), would.join(", "))
     };
@@ -37,6 +37,7 @@ fn a_shadow_is_charged_only_if_the_live_verdict_allows() {
         let _ = check(&engine, "GET / user=1");
     }
     let verdict = check(&engine, "GET / user=2");
-    let shadow = verdict.decisions().find(|it| it.enforcement() == Enforcement::Shadow).unwrap();
+    let shadow =
+        verdict.decisions().find(|limit| limit.enforcement() == Enforcement::Shadow).unwrap();
     assert_eq!((shadow.decision().is_allowed(), shadow.decision().remaining().unwrap()), (true, 0));
 }

@@ -119,7 +119,7 @@ fn ids_of_different_clients_never_meet() {
             ("GET / user=2 id=x", "allow all 8"),
             ("GET / user=2 id=x cost=2", "busy (id reused)"),
             ("GET / api_key=1 id=x", "allow all 7"),
-            ("GET / ip=1 id=x", "allow all 6"),
+            ("GET / ip=192.0.2.1 id=x", "allow all 6"),
             ("GET / id=x", "allow all 5"),
         ],
     );

@@ -88,7 +88,7 @@ fn a_subject_is_the_value_that_the_rule_counts_by() {
         let request = handle.subject(subject).unwrap();
         let request = request.request().unwrap();
         assert_eq!(remaining(&under(2)), 7, "{rule} {subject}");
-        assert_eq!(remaining(&ask(line, |it| handle.check(it))), 6, "{line}");
+        assert_eq!(remaining(&ask(line, |request| handle.check(request))), 6, "{line}");
         assert_eq!(remaining(&under(0)), 6, "{rule} {subject}");
         let usage = handle.usage(&request).unwrap();
         assert_eq!((usage[0].limit, usage[0].remaining), (9, 6));
@@ -105,13 +105,14 @@ fn any_other_client_is_counted_as_it_stands() {
         verdict.binding().unwrap().remaining().unwrap()
     };
     assert_eq!((left("42"), left("42"), left("43"), left("User:42")), (8, 7, 8, 8));
+    assert_eq!((left("192.0.2.42"), left("192.0.2.42")), (8, 7));
     // Apart from the users, keys and addresses of that name, and from nobody.
     expect(
         &engine,
         &[
             ("GET / user=42", "allow a 8"),
             ("GET / api_key=42", "allow a 8"),
-            ("GET / ip=42", "allow a 8"),
+            ("GET / ip=192.0.2.42", "allow a 8"),
             ("GET /", "allow a 8"),
         ],
     );

@@ -31,14 +31,14 @@ const REQUESTS: [(&str, &[(&str, &str)]); 6] = [
 ];
 
 fn one_limit(text: &str) -> Vec<Limit> {
-    vec![Limit::of(text).unwrap()]
+    vec![Limit::parse(text).unwrap()]
 }
 
 /// A rule by numbers: most of them fit together, and some do not.
 fn rule((name, id, limits, conditions, rest): (usize, usize, usize, usize, u32)) -> Rule {
     let mut rule = Rule::new(NAMES[name]);
     rule.id = [None, None, Some("a"), Some("x"), Some("y#")][id].map(Into::into);
-    rule.limits = LIMITS[limits].iter().map(|text| Limit::of(text).unwrap()).collect();
+    rule.limits = LIMITS[limits].iter().map(|text| Limit::parse(text).unwrap()).collect();
     let path = |text: &str| Test::Path([text.parse().unwrap()].into());
     rule.conditions = match conditions {
         0 => Conditions::new(),
@@ -54,7 +54,7 @@ fn rule((name, id, limits, conditions, rest): (usize, usize, usize, usize, u32))
     rule.enabled = !(has(5) && has(6));
     if has(15) {
         let replaced = if has(18) { &["b", "c"][..] } else { &["b"] };
-        rule.replaces = replaced.iter().map(|it| (*it).into()).collect();
+        rule.replaces = replaced.iter().map(|name| (*name).into()).collect();
     }
     if has(6) {
         rule.per = vec![Per::of_name("user")];
@@ -109,7 +109,7 @@ fn fitting(rules: Vec<Rule>) -> RuleSet {
 
 /// The same rules, none of them shared.
 fn copied(rules: &RuleSet) -> RuleSet {
-    let all = rules.rules().iter().map(|it| Rule::clone(it)).collect();
+    let all = rules.rules().iter().map(|rule| Rule::clone(rule)).collect();
     let copy = RuleSet::new(all).unwrap().with_node_count(rules.node_count());
     copy.with_overrides(rules.overrides().to_vec())
 }
@@ -125,10 +125,10 @@ proptest! {
     ) {
         let before = fitting(rules).with_node_count(3);
         let is_kept = |rule: &&Arc<Rule>| !without.contains(&&**rule.identity());
-        let kept = before.rules().iter().filter(is_kept).map(|it| Rule::clone(it));
+        let kept = before.rules().iter().filter(is_kept).map(|rule| Rule::clone(rule));
         let made = RuleSet::new(kept.chain(with.iter().cloned()).collect());
         let changed = before.changed(&without, with.into_iter().map(Arc::new).collect());
-        prop_assert_eq!(changed, made.map(|it| it.with_node_count(3)));
+        prop_assert_eq!(changed, made.map(|rules| rules.with_node_count(3)));
     }
 }
 
@@ -149,9 +149,11 @@ proptest! {
         for (step, with) in steps {
             let before = engine.rules();
             // Some take the place of a rule of their identity, and some are new.
-            let without: Vec<&str> = match step {
-                0..8 => with.iter().map(|it| &**it.identity()).collect(),
-                _ => before.rules().get(step - 8).map(|it| &**it.identity()).into_iter().collect(),
+            let without: Vec<&str> = if step < 8 {
+                with.iter().map(|rule| &**rule.identity()).collect()
+            } else {
+                let gone = before.rules().get(step - 8);
+                gone.map(|rule| &**rule.identity()).into_iter().collect()
             };
             let with = with.iter().cloned().map(Arc::new).collect();
             let mut after = before.changed(&without, with).unwrap_or_else(|_| before.clone());
@@ -175,11 +177,11 @@ proptest! {
                 prop_assert_eq!(told(&engine), told(&fresh));
                 let peeked = |engine: &Engine| {
                     let verdict = engine.check(&request.clone().with_cost(0));
-                    let decided = |it: tollbar_rules::RuleDecision<'_>| {
-                        (it.rule().name.clone(), it.decision())
+                    let decided = |limit: tollbar_rules::RuleDecision<'_>| {
+                        (limit.rule().name.clone(), limit.decision())
                     };
                     let all: Vec<_> = verdict.decisions().map(decided).collect();
-                    (verdict.outcome(), verdict.rule().map(|it| it.name.clone()), all)
+                    (verdict.outcome(), verdict.rule().map(|rule| rule.name.clone()), all)
                 };
                 prop_assert_eq!(peeked(&engine), peeked(&fresh));
                 let _ = engine.check(&request);

@@ -156,3 +156,78 @@ fn more_limits_than_a_store_takes_deny_and_say_so() {
     let verdict = check(&engine, "GET / x=ab");
     assert_eq!((answer(&verdict).as_str(), verdict.decisions().count()), ("allow r0 8", 32));
 }
+
+/// 50 of 50 requests passed: `loose` replaces `strict`, but the rules that `strict` had replaced or stopped
+/// stayed away as well.
+#[test]
+fn a_rule_that_is_replaced_has_no_effect_at_all() {
+    // In a chain: `a` replaces `b`, so `b` replaces nothing, and `c` is in force.
+    for (a, b, c) in [(2, 1, 0), (0, 1, 2), (1, 1, 1), (0, 2, 1), (1, 0, 2)] {
+        let engine = engine(&format!(
+            "rules:
+             - {{ name: a, priority: {a}, per: [], replaces: b, limit: 9/h }}
+             - {{ name: b, priority: {b}, per: [], replaces: c, limit: 1/h }}
+             - {{ name: c, priority: {c}, per: [], limit: 2/h }}"
+        ));
+        let answers = [("GET /", "allow c 1"), ("GET /", "allow c 0"), ("GET /", "deny c")];
+        expect(&engine, &answers);
+    }
+    // A `stop` that is replaced by a rule of its own priority stops nothing.
+    let stopped = engine(
+        "rules:
+         - { name: a_strict, priority: 5, per: [], stop: true, limit: 1/h }
+         - { name: b_loose, priority: 5, per: [], replaces: a_strict, limit: 9/h }
+         - { name: c_all, per: [], limit: 2/h }",
+    );
+    let answers = [("GET /", "allow c_all 1"), ("GET /", "allow c_all 0"), ("GET /", "deny c_all")];
+    expect(&stopped, &answers);
+    // An unlimited rule that is replaced lifts nothing.
+    let lifted = engine(
+        "rules:
+         - { name: a_free, unlimited: true, priority: 5 }
+         - { name: b_paid, priority: 5, per: [], replaces: a_free, limit: 1/h }
+         - { name: c_all, per: [], limit: 9/h }",
+    );
+    expect(&lifted, &[("GET /", "allow b_paid 0"), ("GET /", "deny b_paid")]);
+}
+
+#[test]
+fn what_replaces_counts_only_where_it_is_looked_at_and_applies() {
+    // `loose` is below the stop, so it replaces nothing.
+    let below = engine(
+        "rules:
+         - { name: strict, priority: 5, per: [], stop: true, limit: 1/h }
+         - { name: loose, per: [], replaces: strict, limit: 9/h }",
+    );
+    expect(&below, &[("GET /", "allow strict 0"), ("GET /", "deny strict")]);
+    // Neither does one that the request is exempt from.
+    let exempt = engine(
+        "rules:
+         - { name: strict, per: [], limit: 1/h }
+         - { name: loose, per: [], replaces: strict, limit: 9/h, exempt: { user: vip } }",
+    );
+    expect(
+        &exempt,
+        &[
+            ("GET / user=1", "allow loose 8"),
+            ("GET / user=vip", "allow strict 0"),
+            ("GET / user=vip", "deny strict"),
+        ],
+    );
+    // Of two that replace each other the first stays.
+    let circle = engine(
+        "rules:
+         - { name: b, priority: 1, per: [], replaces: a, limit: 1/h }
+         - { name: a, per: [], replaces: b, limit: 9/h }",
+    );
+    expect(&circle, &[("GET /", "allow b 0"), ("GET /", "deny b")]);
+    // The limits above an unlimited rule stay, without those that are replaced there.
+    let above = engine(
+        "rules:
+         - { name: a, priority: 5, per: [], limit: 1/h }
+         - { name: b, priority: 5, per: [], replaces: a, limit: 2/h }
+         - { name: free, unlimited: true }
+         - { name: c, per: [], limit: 1/h }",
+    );
+    expect(&above, &[("GET /", "allow b 1"), ("GET /", "allow b 0"), ("GET /", "deny b")]);
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollbar::store::block_on;
-use tollbar::{ManualClock, Outcome, Timestamp};
+use tollbar::{ManualClock, Outcome, Store, Timestamp};
 use tollbar_rules::{
     Admission, AsyncEngine, Criticality, Engine, Reason, Request, RuleFile, RuleSet, Verdict,
 };
@@ -32,7 +32,7 @@ pub(crate) fn engine_without_store(text: &str) -> AsyncEngine {
 }
 
 /// An engine whose store answers every question with one error.
-pub(crate) fn engine_over(store: FailingStore, text: &str) -> AsyncEngine {
+pub(crate) fn engine_over(store: impl Store + 'static, text: &str) -> AsyncEngine {
     AsyncEngine::builder(rules(text), Arc::new(store))
         .clock(clock())
         .receipt_secret([1; 32])
@@ -90,7 +90,7 @@ pub(crate) fn answer(verdict: &Verdict) -> String {
         Reason::Limits => {
             let binding = verdict.binding().unwrap();
             let remaining = if binding.decision().is_allowed() {
-                binding.remaining().map_or_else(|| " ?".to_owned(), |it| format!(" {it}"))
+                binding.remaining().map_or_else(|| " ?".to_owned(), |tokens| format!(" {tokens}"))
             } else {
                 String::new()
             };

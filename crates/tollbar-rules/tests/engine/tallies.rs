@@ -7,7 +7,7 @@ use tollbar_rules::{AsyncEngine, Counts, Tallies};
 fn counts(engine: &AsyncEngine, of: &str) -> Counts {
     let (rule, tier) = of.split_once(' ').map_or((of, None), |(rule, tier)| (rule, Some(tier)));
     let tallies = engine.tallies();
-    let mut found = tallies.iter().filter(|it| *it.rule.name == *rule && it.tier == tier);
+    let mut found = tallies.iter().filter(|tally| *tally.rule.name == *rule && tally.tier == tier);
     found.next().unwrap_or_else(|| panic!("no tally of {of}")).counts
 }
 
@@ -89,7 +89,7 @@ fn tiers_count_apart_and_unlimited_ones_not_at_all() {
     ask(&engine, 3, "GET / user=3 tier=staff");
     assert_eq!(told(&engine, "a")[..2], [3, 0]);
     assert_eq!(told(&engine, "a paid")[..2], [2, 1]);
-    assert_eq!(engine.tallies().iter().filter(|it| it.tier == Some("staff")).count(), 0);
+    assert_eq!(engine.tallies().iter().filter(|tally| tally.tier == Some("staff")).count(), 0);
 }
 
 #[test]
@@ -118,7 +118,10 @@ fn counts_go_on_when_the_rules_change_around_them() {
     assert_eq!(told(&engine, "renamed new"), [0; 4]);
     assert_eq!(told(&engine, "b"), [0; 4]);
     assert_eq!((held.rules_version(), engine.tallies().rules_version()), (1, 2));
-    assert!(held.iter().all(|it| &*it.rule.name != "renamed"), "what is held is its version's");
+    assert!(
+        held.iter().all(|tally| &*tally.rule.name != "renamed"),
+        "what is held is its version's"
+    );
 }
 
 #[test]
@@ -173,12 +176,12 @@ fn what_is_gone_is_told_with_what_it_has_counted_to_its_end() {
     ));
     let after = engine.tallies();
     let gone = after.gone_since(&held);
-    let gone = gone.iter().map(|it| (&*it.rule.name, it.tier, it.counts.allowed));
+    let gone = gone.iter().map(|tally| (&*tally.rule.name, tally.tier, tally.counts.allowed));
     assert_eq!(gone.collect::<Vec<_>>(), [("a", Some("free"), 2), ("c", None, 3)]);
     assert!(held.gone_since(&held).is_empty());
     // The ids of those that stay are the same.
     let id = |tallies: &Tallies, name: &str| {
-        tallies.iter().find(|it| *it.rule.name == *name).map(|it| it.id)
+        tallies.iter().find(|tally| *tally.rule.name == *name).map(|tally| tally.id)
     };
     assert_eq!(id(&held, "a"), id(&after, "a"));
     assert_eq!(id(&held, "b"), id(&after, "other"));

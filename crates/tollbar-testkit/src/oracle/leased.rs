@@ -22,7 +22,10 @@ fn leases(log: &mut Log) -> impl Iterator<Item = (&mut u128, &mut u64)> {
 
 fn in_flight(log: &Log, now_us: u128) -> u128 {
     let mut log = log.clone();
-    leases(&mut log).filter(|(end_us, _)| **end_us > now_us).map(|(_, it)| u128::from(*it)).sum()
+    leases(&mut log)
+        .filter(|(end_us, _)| **end_us > now_us)
+        .map(|(_, permits)| u128::from(*permits))
+        .sum()
 }
 
 /// What has ended by now is over, even if the clock goes back. Only what changes the leases notices.

@@ -52,14 +52,14 @@ impl PolicyModel {
     /// If the algorithm is none of the crate's own.
     #[must_use]
     pub fn for_key(policy: &Policy, key: &[u8]) -> Self {
-        let mut policy_model = Self::of(policy);
+        let mut policy_model = Self::from_policy(policy);
         if policy.algorithm().name() == "staggered_window" {
             let window_us = policy.window().as_micros();
             let fixed = Fixed { limit: policy.limit(), window_us };
             let stagger_us = stagger_us(key, window_us);
             policy_model.model = Box::new(Staggered { fixed, stagger_us });
         }
-        if let Some(warm_up) = WarmUp::of(policy, Some(key)) {
+        if let Some(warm_up) = WarmUp::from_policy(policy, Some(key)) {
             policy_model.model = Box::new(warm_up);
         }
         policy_model
@@ -70,7 +70,7 @@ impl PolicyModel {
     /// # Panics
     /// If the algorithm is none of the crate's own.
     #[must_use]
-    pub fn of(policy: &Policy) -> Self {
+    pub fn from_policy(policy: &Policy) -> Self {
         let algorithm = policy.algorithm().name();
         let limit = policy.limit();
         let window_us = policy.window().as_micros();
@@ -116,7 +116,7 @@ impl PolicyModel {
             other => panic!("the oracle has no model of `{other}`"),
         };
         let warms_up = policy.warm_up().is_some();
-        if let Some(climbing) = WarmUp::of(policy, None) {
+        if let Some(climbing) = WarmUp::from_policy(policy, None) {
             model = Box::new(climbing);
         }
         let identity = Identity { algorithm, window_us, parts, almanac, warms_up };

@@ -1,8 +1,9 @@
 //! Requests that pay once and reservations that are settled once, written down and never deleted.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use tollbar::store::{Adjustment, Due, Hold, Once, ReservationId};
+use tollbar::store::{Adjustment, Due, Hold, Once, ReservationRef};
 use tollbar::{Charge, Outcome, Role, Timestamp};
 
 use super::{Oracle, OracleEntry};
@@ -54,7 +55,12 @@ impl Oracle {
         let asked: RequestContent = batch
             .iter()
             .map(|each| {
-                (each.key.to_vec(), PolicyModel::of(each.policy).identity, each.cost, each.role)
+                (
+                    each.key.to_vec(),
+                    PolicyModel::from_policy(each.policy).identity,
+                    each.cost,
+                    each.role,
+                )
             })
             .collect();
         if let Some(once) = once
@@ -76,7 +82,8 @@ impl Oracle {
         };
         if !answers.iter().zip(batch).any(is_denied) {
             if let Some(once) = once {
-                let until = now.after(once.ttl);
+                let leases = batch.iter().filter_map(|each| each.policy.lease_ttl());
+                let until = now.after(leases.fold(once.ttl, Duration::min));
                 let answered = AnsweredRequest { asked, answers: answers.clone(), until };
                 self.records.answered.insert(once.request_id.to_vec(), answered);
             }
@@ -91,8 +98,9 @@ impl Oracle {
     /// same counter. Enforced entries were charged before shadows.
     fn stamp(&self, batch: &[OracleEntry<'_>], answers: &[Answer], at: usize) -> u64 {
         let asked = &batch[at];
-        let counter =
-            |each: &OracleEntry<'_>| (each.key.to_vec(), PolicyModel::of(each.policy).identity);
+        let counter = |each: &OracleEntry<'_>| {
+            (each.key.to_vec(), PolicyModel::from_policy(each.policy).identity)
+        };
         let rank = |role: Role, at: usize| (role == Role::Shadow, at);
         let later = batch.iter().enumerate().filter(|(other, each)| {
             rank(each.role, *other) > rank(asked.role, at)
@@ -105,17 +113,28 @@ impl Oracle {
         log.map_or(0, |log| log.stamp_of(log.events.len().saturating_sub(1 + later) as u64))
     }
 
+    /// Forgets that a request was charged under its id.
+    pub fn forget_request(&mut self, request_id: &[u8]) {
+        self.records.answered.remove(request_id);
+    }
+
     /// Settles a reservation; false where there is none.
     pub fn settle(
         &mut self,
         now: Timestamp,
-        id: ReservationId,
+        reservation: ReservationRef<'_>,
         adjustments: &mut [Adjustment<'_>],
     ) -> bool {
+        let ReservationRef { id, request_id } = reservation;
         if self.records.open.get(&id.0).is_none_or(|until| now >= *until) {
             return false;
         }
         self.records.open.remove(&id.0);
+        if let Some(request_id) = request_id
+            && adjustments.iter().any(|adjustment| matches!(adjustment.due(), Due::Refund(1..)))
+        {
+            self.forget_request(request_id);
+        }
         for adjustment in adjustments {
             let (key, policy) = (adjustment.key(), adjustment.policy());
             let adjusted = match adjustment.due() {

@@ -42,7 +42,7 @@ impl WarmUp {
     /// # Panics
     /// If the algorithm is none that can warm up.
     #[must_use]
-    pub fn of(policy: &Policy, key: Option<&[u8]>) -> Option<Self> {
+    pub fn from_policy(policy: &Policy, key: Option<&[u8]>) -> Option<Self> {
         let warm_up = policy.warm_up()?;
         let climb = policy.limit() - warm_up.start;
         let limits = (0..=warm_up.steps).map(|step| {
@@ -112,7 +112,7 @@ fn buckets(policy: &Policy) -> Vec<Bucket> {
     let intervals = policy.warm_up_intervals().expect("a bucket has intervals");
     let tokens_us: Vec<Ratio> = intervals
         .iter()
-        .map(|it| Ratio::new(it.numerator_us.into(), it.denominator.into()))
+        .map(|interval| Ratio::new(interval.numerator_us.into(), interval.denominator.into()))
         .collect();
     let full = *tokens_us.last().expect("a warm-up has a last step");
     let others = full.times(u128::from(policy.capacity()) - 1);

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::redis::launch::Launch;
+use crate::redis::launch::{Launch, Program};
 use crate::redis::process::{FREE_PORT, RedisProcess};
 
 /// So many servers; half of them are masters.
@@ -39,9 +39,14 @@ impl RedisCluster {
     pub fn launch(launch: &Launch) -> Self {
         let nodes: Vec<RedisProcess> = (0..NODES)
             .map(|_| {
-                let cluster = ["--cluster-enabled", "yes", "--cluster-port", FREE_PORT];
-                let timeout = ["--cluster-node-timeout", NODE_TIMEOUT_MS];
-                RedisProcess::launch(launch.clone().with(&cluster).with(&timeout))
+                let options =
+                    ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT_MS];
+                let bus_port: &[&str] = match launch.program {
+                    // The nodes of older ones talk at 10,000 ports above their own.
+                    Program::OldestRedis => &[],
+                    Program::Redis | Program::Valkey => &["--cluster-port", FREE_PORT],
+                };
+                RedisProcess::launch(launch.clone().with(&options).with(bus_port))
             })
             .collect();
         let cluster = Self { nodes, launch: launch.clone() };
@@ -83,16 +88,46 @@ impl RedisCluster {
         table.expect("some node is there").lines().filter_map(master).collect()
     }
 
-    /// Ends the master that serves `slot`, at once, as `kill -9` does.
+    /// The master that serves `slot`.
     ///
     /// # Panics
     /// If there is none.
-    pub fn kill_master_of(&mut self, slot: u16) {
-        let masters = self.masters();
-        let is_owner = |it: &&Master| it.slots.iter().any(|range| range.contains(&slot));
-        let port = masters.iter().find(is_owner).expect("every slot has a master").port;
+    #[must_use]
+    pub fn master_of(&self, slot: u16) -> Master {
+        let is_owner = |master: &Master| master.slots.iter().any(|range| range.contains(&slot));
+        // On a busy machine nodes take each other for dead now and then.
+        let mut found = (0..QUESTIONS_MAX).map(|_| self.masters().into_iter().find(is_owner));
+        found.find_map(|master| master).expect("every slot has a master")
+    }
+
+    /// Ends the master that serves `slot`, at once, as `kill -9` does. Returns its port.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn kill_master_of(&mut self, slot: u16) -> u16 {
+        let port = self.master_of(slot).port;
         let node = self.nodes.iter_mut().find(|node| node.port() == port);
         node.expect("the node is one of ours").kill();
+        port
+    }
+
+    /// Starts the node at `port` again. It has lost its counters and kept its slots.
+    ///
+    /// # Panics
+    /// If there is none, or it does not start.
+    pub fn restart(&mut self, port: u16) {
+        let node = self.nodes.iter_mut().find(|node| node.port() == port);
+        node.expect("the node is one of ours").restart();
+    }
+
+    /// Asks every node the same.
+    ///
+    /// # Panics
+    /// If there is no `redis-cli`.
+    pub fn ask_all(&self, words: &[&str]) {
+        for node in &self.nodes {
+            println!("{}: {}", node.port(), self.ask(node.port(), words));
+        }
     }
 
     /// What the node at `port` answers.
@@ -101,14 +136,7 @@ impl RedisCluster {
     /// If there is no `redis-cli`.
     #[must_use]
     pub fn ask(&self, port: u16, words: &[&str]) -> String {
-        let output = self
-            .launch
-            .client()
-            .args(["-p", &port.to_string()])
-            .args(words)
-            .output()
-            .expect("redis-cli can be started: it comes with redis-server");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        self.launch.ask(port, words)
     }
 
     fn until_each(&self, command: &str, word: &str, what: &str, is_so: impl Fn(&str) -> bool) {
@@ -140,7 +168,9 @@ fn master(line: &str) -> Option<Master> {
     };
     let port = address.split('@').next()?.rsplit(':').next()?.parse().ok()?;
     let slots = words.iter().skip(8).filter_map(|word| range(word)).collect();
-    let is_master = flags.contains("master") && !flags.contains("fail");
+    // `fail` or `fail?`; a node may also be `nofailover`.
+    let has = |wanted: &str| flags.split(',').any(|flag| flag.trim_end_matches('?') == wanted);
+    let is_master = has("master") && !has("fail");
     is_master.then(|| Master { id: id.to_owned(), port, slots })
 }
 

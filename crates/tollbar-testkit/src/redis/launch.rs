@@ -109,7 +109,7 @@ pub struct Launch {
 impl Launch {
     /// Of `program`, without further options.
     #[must_use]
-    pub fn of(program: Program) -> Self {
+    pub fn new(program: Program) -> Self {
         Self { program, ..Self::default() }
     }
 
@@ -137,6 +137,17 @@ impl Launch {
             Some(tls) => tls.options(port),
             None => vec!["--port".to_owned(), port.to_string()],
         }
+    }
+
+    /// What the server at `port` answers.
+    ///
+    /// # Panics
+    /// If there is no `redis-cli`.
+    pub(crate) fn ask(&self, port: u16, words: &[&str]) -> String {
+        let port = port.to_string();
+        let output = self.client().args(["-p", &port]).args(words).output();
+        let output = output.expect("redis-cli can be started: it comes with redis-server");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// `redis-cli`, which can talk to any of them.

@@ -1,7 +1,7 @@
 //! A Redis server of the test's own: on a port that was free, in a directory that is removed, ended
 //! by its process handle and by nothing else.
 //!
-//! Knows no client: what is asked of the server is the business of whoever started it.
+//! Asks the server by `redis-cli` alone. A test that asks much has a client of its own.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -118,6 +118,15 @@ impl RedisProcess {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// What it answers, as `redis-cli` prints it.
+    ///
+    /// # Panics
+    /// If there is no `redis-cli`.
+    #[expect(clippy::must_use_candidate, reason = "most are asked to do something")]
+    pub fn ask(&self, words: &[&str]) -> String {
+        self.launch.ask(self.port, words)
     }
 
     /// Ends it at once, as `kill -9` does.

@@ -144,7 +144,8 @@ fn buckets_of_10_at_5_per_s(factory: &Factory<'_>) {
 }
 
 fn cost_10_never_passes_a_capacity_of_5(factory: &Factory<'_>) {
-    let burst = |policy: Result<Policy, PolicyError>| policy.and_then(|it| it.with_burst(5));
+    let burst =
+        |policy: Result<Policy, PolicyError>| policy.and_then(|policy| policy.with_burst(5));
     for policy in [
         burst(Policy::token_bucket("20/s")),
         burst(Policy::leaky_bucket("20/s")),

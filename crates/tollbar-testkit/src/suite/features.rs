@@ -143,7 +143,7 @@ fn reservations_as_declared(factory: &Factory<'_>) {
     let is_reserved = as_declared(&*subject, Feature::Reservations, reserved).is_some();
     let spending = Spending { reserved: 3, spent: 1 };
     let mut adjustments = [Adjustment::new(KEY, &policy, entries[0].stamp(), spending)];
-    let settled = subject.store().settle(hold.id, &mut adjustments).wait();
+    let settled = subject.store().settle(hold.id.into(), &mut adjustments).wait();
     let settled = as_declared(&*subject, Feature::Reservations, settled);
     assert_eq!(settled, is_reserved.then_some(true), "{}", subject.name());
     if is_reserved {

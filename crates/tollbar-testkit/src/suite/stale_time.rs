@@ -243,7 +243,7 @@ fn play(
         let asked = entries(request, &simulation.trace_state, &keys, policies);
         let answers = simulation.send(request.mode, moment.reading(), &asked);
         let is_charged = request.mode != RequestMode::AllOrNone
-            || answers.iter().all(|it| it.outcome == Outcome::Allow);
+            || answers.iter().all(|answer| answer.outcome == Outcome::Allow);
         for (asked, answer) in asked.iter().zip(&answers) {
             answer_log.record(asked, moment, answer, is_charged);
         }

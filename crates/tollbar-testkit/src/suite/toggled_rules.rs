@@ -32,7 +32,7 @@ fn admitted(factory: &Factory<'_>, policies: &[Policy; 2]) -> u64 {
 }
 
 fn bucket(rate: &str, burst: u64) -> Policy {
-    Policy::token_bucket(rate).and_then(|it| it.with_burst(burst)).expect("it is a policy")
+    Policy::token_bucket(rate).and_then(|policy| policy.with_burst(burst)).expect("it is a policy")
 }
 
 /// Each change to the smaller burst once forgave what was owed beyond it: 888 passed.
@@ -58,6 +58,6 @@ fn a_toggled_rate_forgives_half_a_burst_at_most(factory: &Factory<'_>) {
 /// A window keeps its count: the larger limit holds for each window, whenever the smaller one came between.
 fn a_toggled_window_counts_on(factory: &Factory<'_>) {
     let windows = [Policy::fixed_window("100/s"), Policy::fixed_window("10/s")];
-    let admitted = admitted(factory, &windows.map(|it| it.expect("it is a policy")));
+    let admitted = admitted(factory, &windows.map(|window| window.expect("it is a policy")));
     assert_eq!(admitted, 100 * 8);
 }

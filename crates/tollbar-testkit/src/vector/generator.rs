@@ -30,7 +30,7 @@ pub fn all() -> Vec<(&'static str, Vec<Vector>)> {
 
 /// One vector for each of a set of awkward rates.
 fn one_algorithm(kind: Kind) -> Vec<Vector> {
-    let plan = Plan { steps: 85, keys: &["a", "b"], batches: false, advance: draw_advance };
+    let plan = TracePlan { steps: 85, keys: &["a", "b"], batches: false, advance: draw_advance };
     rates(kind)
         .into_iter()
         .map(|(label, spec)| {
@@ -118,7 +118,8 @@ fn rates(kind: Kind) -> Vec<(&'static str, PolicySpec)> {
 }
 
 fn batches() -> Vec<Vector> {
-    let plan = Plan { steps: 130, keys: &["a", "a", "b"], batches: true, advance: draw_advance };
+    let plan =
+        TracePlan { steps: 130, keys: &["a", "a", "b"], batches: true, advance: draw_advance };
     let minute = |kind, limit| PolicySpec::new(kind, limit, MINUTE_US);
     let second = |kind, limit| PolicySpec::new(kind, limit, SECOND_US);
     vec![
@@ -142,7 +143,7 @@ fn batches() -> Vec<Vector> {
 }
 
 fn rule_changes() -> Vec<Vector> {
-    let plan = Plan { steps: 80, keys: &["a"], batches: false, advance: draw_advance };
+    let plan = TracePlan { steps: 80, keys: &["a"], batches: false, advance: draw_advance };
     Kind::ALL
         .into_iter()
         .map(|kind| {
@@ -170,7 +171,7 @@ fn rule_changes() -> Vec<Vector> {
 /// Each algorithm with a limit that climbs; buckets of other bursts; and a climb whose numbers
 /// change while a key is on it.
 fn warm_ups() -> Vec<Vector> {
-    let plan = Plan { steps: 80, keys: &["a", "b"], batches: false, advance: draw_warming };
+    let plan = TracePlan { steps: 80, keys: &["a", "b"], batches: false, advance: draw_warming };
     let warm = |start, over_us, steps| WarmUpSpec { start, over_us, steps };
     let mut vectors: Vec<Vector> = Kind::ALL
         .into_iter()
@@ -209,7 +210,7 @@ fn warm_ups() -> Vec<Vector> {
 }
 
 /// What kind of trace to write.
-struct Plan {
+struct TracePlan {
     steps: usize,
     keys: &'static [&'static str],
     batches: bool,
@@ -217,14 +218,14 @@ struct Plan {
 }
 
 /// One entry as it was drawn: the cost is not known before the time is.
-struct Draw {
+struct DrawnEntry {
     key: &'static str,
     policy: usize,
     price: Price,
     role: Role,
 }
 
-impl Plan {
+impl TracePlan {
     fn write(&self, name: String, specs: Vec<PolicySpec>) -> Vector {
         let mut random = Xorshift::named(&name);
         let policies: Vec<Policy> =
@@ -294,16 +295,21 @@ impl Plan {
         vec![Release { key, policy: random.pick(&permits), count, lease: None, expect: 0 }]
     }
 
-    fn draw(&self, random: &mut Xorshift, policy_count: usize, policy_in_force: usize) -> Draw {
+    fn draw(
+        &self,
+        random: &mut Xorshift,
+        policy_count: usize,
+        policy_in_force: usize,
+    ) -> DrawnEntry {
         let key = random.pick(self.keys);
         if !self.batches {
             let price = draw_price(random);
-            return Draw { key, policy: policy_in_force, price, role: Role::Enforce };
+            return DrawnEntry { key, policy: policy_in_force, price, role: Role::Enforce };
         }
         let policy = random.below(policy_count as u64) as usize;
         let shadow = random.below(5) == 0;
         let role = if shadow { Role::Shadow } else { Role::Enforce };
-        Draw { key, policy, price: draw_price(random), role }
+        DrawnEntry { key, policy, price: draw_price(random), role }
     }
 }
 

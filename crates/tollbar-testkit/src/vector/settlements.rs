@@ -303,7 +303,9 @@ pub fn load() -> Vec<SettlementVector> {
 /// The text of the file: one line for each step.
 #[must_use]
 pub fn render(vectors: &[SettlementVector]) -> String {
-    let parts = vectors.iter().map(|it| vector::render_parts(&it.name, &it.policies, &it.steps));
+    let parts = vectors
+        .iter()
+        .map(|vector| vector::render_parts(&vector.name, &vector.policies, &vector.steps));
     format!("[{}]\n", parts.collect::<Vec<_>>().join(",\n"))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollbar::counter::{CounterBackend, CounterStore};
 use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
-use tollbar::{Batch, Concurrency, Entry, ManualClock, Policy, Store, StoreError, Timestamp};
+use tollbar::{Batch, Concurrency, Entry, ManualClock, Outcome, Policy, Store, Timestamp};
 use tollbar_testkit::memory_backend::MemoryBackend;
 
 use crate::contract::AlwaysChanged;
@@ -74,10 +74,10 @@ fn reservation_that_two_nodes_settle_is_settled_once() {
     backend.before_next_swap(move || {
         let policy = bucket();
         let mut adjustments = [Adjustment::new(b"key", &policy, stamp, spending)];
-        assert!(other.settle(hold.id, &mut adjustments).wait().unwrap());
+        assert!(other.settle(hold.id.into(), &mut adjustments).wait().unwrap());
     });
     let mut adjustments = [Adjustment::new(b"key", &policy, stamp, spending)];
-    assert!(!store_a.settle(hold.id, &mut adjustments).wait().unwrap());
+    assert!(!store_a.settle(hold.id.into(), &mut adjustments).wait().unwrap());
     assert_eq!(store_a.check(b"key", &policy, 0).wait().unwrap().remaining(), Some(2));
 }
 
@@ -121,14 +121,20 @@ fn keys_are_forgotten_after_they_are_fresh() {
     assert_eq!(backend.key_count(), 0);
 }
 
+/// It was an outage: a flood on one key lifted the limit of that key wherever outages let requests pass.
 #[test]
-fn endless_contention_is_an_overload() {
+fn endless_contention_is_a_denial_and_no_outage() {
     let backend = Arc::new(AlwaysChanged::default());
     let store = store(&backend).attempts_max(5);
-    let error = store.check(b"key", &bucket(), 1).wait().unwrap_err();
-    assert!(matches!(error, StoreError::Overloaded { .. }), "{error:?}");
-    assert!(error.is_outage());
+    assert_eq!(store.check(b"key", &bucket(), 1).wait().unwrap().outcome(), Outcome::Busy);
     assert_eq!(backend.swaps(), 5);
+    let policy = bucket();
+    let mut entries = [Entry::new("key", &policy)];
+    store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
+    assert_eq!(entries[0].decision().unwrap().outcome(), Outcome::Busy);
+    let mut entries = [Entry::new("key", &policy)];
+    store.decide(Batch::independent(&mut entries)).wait().unwrap();
+    assert_eq!(entries[0].decision().unwrap().outcome(), Outcome::Busy);
 }
 
 #[test]

@@ -11,9 +11,9 @@ use crate::{NOW, watch_backend};
 
 /// A key that somebody else uses.
 #[derive(Debug)]
-pub(crate) struct Foreign;
+pub(crate) struct ForeignBackend;
 
-impl CounterBackend for Foreign {
+impl CounterBackend for ForeignBackend {
     fn limits(&self) -> BackendLimits {
         BackendLimits::new(1, 1_000)
     }

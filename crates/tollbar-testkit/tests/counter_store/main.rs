@@ -1,6 +1,8 @@
 //! `CounterStore` is a store like any other: over a map in this process, and over a plain Redis without
 //! scripts, it passes everything that stores are judged by.
 
+#![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
+
 mod agreement;
 mod contention;
 mod contract;
@@ -117,7 +119,7 @@ fn backend_of_one_key_per_swap_declares_what_it_cannot_do() {
     assert!(is_unsupported(
         &store.decide(Batch::all_or_none(&mut single).held(Hold { id, ttl })).wait()
     ));
-    assert!(is_unsupported(&store.settle(id, &mut []).wait()));
+    assert!(is_unsupported(&store.settle(id.into(), &mut []).wait()));
     let mut two = [Entry::new("a", &policy), Entry::new("b", &policy)];
     assert!(is_unsupported(&store.decide(Batch::all_or_none(&mut two)).wait()));
     // One counter twice is one key, and requests that have nothing to do with each other may be many.
@@ -156,7 +158,7 @@ fn policies_that_take_more_words_than_a_value_has_are_unsupported() {
 
 #[test]
 fn a_key_that_holds_something_else_is_refused() {
-    let store = CounterStore::new(contract::Foreign, [1; 32]);
+    let store = CounterStore::new(contract::ForeignBackend, [1; 32]);
     let policy = Policy::token_bucket("4/min").unwrap();
     let error = store.check(b"key", &policy, 1).wait().unwrap_err();
     assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");

@@ -8,7 +8,7 @@
 //! A lowered limit cuts nothing that is in flight. New permits are refused until enough have come
 //! back: of 5 in flight under a limit lowered to 3, three must come back before one more may go.
 
-use super::word::{Basis, HEAVY_BIT, PERMITS_SHIFT, Step, WordParts, WordState};
+use super::word::{DecisionBasis, HEAVY_BIT, PERMITS_SHIFT, Step, WordParts, WordState};
 use super::{Algorithm, Refund};
 use crate::{Decision, Outcome, PolicyError, Timestamp};
 
@@ -103,11 +103,15 @@ impl WordState for ConcurrencyLimit {
             (Outcome::Busy, remaining, None)
         };
         // It may be as good as new at any moment, as far as anybody knows.
-        Step { outcome, next, basis: Basis { amount: remaining, end_us: now_us, excess_us: 0 } }
+        Step {
+            outcome,
+            next,
+            basis: DecisionBasis { amount: remaining, end_us: now_us, excess_us: 0 },
+        }
     }
 
     #[inline(always)]
-    fn is_heavy(&self, _basis: &Basis) -> bool {
+    fn is_heavy(&self, _basis: &DecisionBasis) -> bool {
         true
     }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::word::{
-    Basis, NUMBER_MAX, Step, TIME_MAX, WordParts, WordState, count_max, window_shift,
+    DecisionBasis, NUMBER_MAX, Step, TIME_MAX, WordParts, WordState, count_max, window_shift,
 };
 use super::{Algorithm, Refund};
 use crate::{Decision, Outcome, Timestamp};
@@ -97,11 +97,11 @@ impl<W: Windows> WordState for CountedWindow<W> {
         } else {
             (Outcome::Deny { retry_after_us: end_us - now_us }, remaining, None)
         };
-        Step { outcome, next, basis: Basis { amount: remaining, end_us, excess_us: 0 } }
+        Step { outcome, next, basis: DecisionBasis { amount: remaining, end_us, excess_us: 0 } }
     }
 
     #[inline(always)]
-    fn is_heavy(&self, basis: &Basis) -> bool {
+    fn is_heavy(&self, basis: &DecisionBasis) -> bool {
         basis.amount * 2 < self.limit
     }
 

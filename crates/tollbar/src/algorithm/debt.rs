@@ -32,7 +32,7 @@
 
 mod ladder;
 
-use super::word::{Basis, NUMBER_MAX, PAYLOAD_BITS, Step, TIME_MAX, WordParts, WordState};
+use super::word::{DecisionBasis, NUMBER_MAX, PAYLOAD_BITS, Step, TIME_MAX, WordParts, WordState};
 use super::{Algorithm, Refund};
 use crate::algorithm::fraction::Fraction;
 use crate::units::Rate;
@@ -250,7 +250,7 @@ impl Step<DebtState> {
     #[inline(always)]
     fn of_debt(outcome: Outcome, debt: Debt, next: Option<DebtState>) -> Self {
         let Debt { units: amount, excess_us } = debt;
-        Self { outcome, next, basis: Basis { amount, end_us: 0, excess_us } }
+        Self { outcome, next, basis: DecisionBasis { amount, end_us: 0, excess_us } }
     }
 }
 
@@ -357,7 +357,7 @@ impl WordState for Meter {
 
     #[inline(always)]
     fn decision(&self, step: &Step<DebtState>, now_us: u64) -> Decision {
-        let Basis { amount: units, excess_us, .. } = step.basis;
+        let DecisionBasis { amount: units, excess_us, .. } = step.basis;
         let is_within = u64::from(excess_us == 0);
         let remaining = self.full.saturating_sub(units) / self.interval.numerator_us * is_within;
         let reset_at = Timestamp::from_micros(now_us + excess_us + self.to_us_ceil(units));
@@ -365,7 +365,7 @@ impl WordState for Meter {
     }
 
     #[inline(always)]
-    fn is_heavy(&self, basis: &Basis) -> bool {
+    fn is_heavy(&self, basis: &DecisionBasis) -> bool {
         basis.excess_us > 0 || basis.amount * 2 > self.full
     }
 

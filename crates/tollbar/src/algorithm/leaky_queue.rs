@@ -19,7 +19,7 @@
 //! them are c tokens are never closer than c intervals, rounded *down* to a microsecond.
 
 use super::debt::{Debt, DebtState, Interval, Meter};
-use super::word::{Basis, Step, WordParts, WordState};
+use super::word::{DecisionBasis, Step, WordParts, WordState};
 use super::{Algorithm, Refund};
 use crate::units::Rate;
 use crate::{Decision, Outcome, PolicyError, Timestamp};
@@ -93,7 +93,7 @@ impl Step<DebtState> {
     #[inline(always)]
     fn in_queue(outcome: Outcome, debt: Debt, delay: u64, next: Option<DebtState>) -> Self {
         let Debt { units: amount, excess_us } = debt;
-        Self { outcome, next, basis: Basis { amount, end_us: delay, excess_us } }
+        Self { outcome, next, basis: DecisionBasis { amount, end_us: delay, excess_us } }
     }
 }
 
@@ -183,14 +183,14 @@ impl WordState for LeakyQueue {
     #[inline(always)]
     fn decision(&self, step: &Step<DebtState>, now_us: u64) -> Decision {
         let decision = self.meter.decision(step, now_us);
-        let Basis { amount: debt, end_us: delay, .. } = step.basis;
+        let DecisionBasis { amount: debt, end_us: delay, .. } = step.basis;
         let remaining = if debt <= self.wait_max { decision.remaining } else { 0 };
         Decision::new(step.outcome, decision.limit(), remaining, decision.reset_at)
             .with_delay_us(self.meter.to_us_ceil(delay))
     }
 
     #[inline(always)]
-    fn is_heavy(&self, basis: &Basis) -> bool {
+    fn is_heavy(&self, basis: &DecisionBasis) -> bool {
         self.meter.is_heavy(basis)
     }
 

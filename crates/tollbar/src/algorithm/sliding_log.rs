@@ -139,7 +139,7 @@ impl SlidingLog {
             Some(status.present_us)
         } else {
             let charged = stamps.newest_charged();
-            charged.filter(|it| !self.has_left(*it, status.present_us)).map(Stamp::at_us)
+            charged.filter(|stamp| !self.has_left(*stamp, status.present_us)).map(Stamp::at_us)
         };
         let reset_at_us = newest.map_or(status.now_us, |at_us| at_us + self.window_us);
         let reset_at = Timestamp::from_micros(reset_at_us);

@@ -12,7 +12,7 @@
 use super::debt::PRODUCT_MAX;
 use super::fixed_window::window_end_us;
 use super::word::{
-    Basis, NUMBER_MAX, PAYLOAD_BITS, Step, TIME_MAX, WordParts, WordState, window_shift,
+    DecisionBasis, NUMBER_MAX, PAYLOAD_BITS, Step, TIME_MAX, WordParts, WordState, window_shift,
 };
 use super::{Algorithm, Refund};
 use crate::units::Rate;
@@ -167,12 +167,12 @@ impl WordState for SlidingWindow {
             let retry_after_us = self.retry_after_us(state, now_us, cost);
             (Outcome::Deny { retry_after_us }, remaining, None)
         };
-        let basis = Basis { amount: remaining, end_us: state.end_us, excess_us: 0 };
+        let basis = DecisionBasis { amount: remaining, end_us: state.end_us, excess_us: 0 };
         Step { outcome, next, basis }
     }
 
     #[inline(always)]
-    fn is_heavy(&self, basis: &Basis) -> bool {
+    fn is_heavy(&self, basis: &DecisionBasis) -> bool {
         basis.amount * 2 < self.limit
     }
 

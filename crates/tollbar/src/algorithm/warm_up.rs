@@ -61,7 +61,7 @@ impl WarmUp {
 
 /// An algorithm that warms up. The state is that of the algorithm, and the key's [`Life`].
 #[derive(Debug, Clone)]
-pub(crate) struct Climb {
+pub(crate) struct WarmUpAlgorithm {
     warm_up: WarmUp,
     over_us: u64,
     rungs: Rungs,
@@ -71,7 +71,7 @@ pub(crate) struct Climb {
     inner_words: usize,
 }
 
-impl Climb {
+impl WarmUpAlgorithm {
     /// `warm_up` has been checked, and `rungs` were made for it.
     pub(crate) fn new(warm_up: WarmUp, rungs: Rungs) -> Self {
         let full = rungs.full();
@@ -162,7 +162,7 @@ const VARIANT_BIT: u64 = 1 << 63;
 /// Where a stamp keeps the step of its charge: what an algorithm itself says is below 2^53.
 const STAMP_STEP_SHIFT: u32 = 56;
 
-impl Algorithm for Climb {
+impl Algorithm for WarmUpAlgorithm {
     fn name(&self) -> &'static str {
         self.rungs.full().name()
     }

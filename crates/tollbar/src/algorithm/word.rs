@@ -64,12 +64,12 @@ pub(crate) struct Step<S> {
     pub(crate) outcome: Outcome,
     /// The state to store; `None` where nothing changed.
     pub(crate) next: Option<S>,
-    pub(crate) basis: Basis,
+    pub(crate) basis: DecisionBasis,
 }
 
 /// What a decision's other numbers follow from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Basis {
+pub(crate) struct DecisionBasis {
     /// After the charge, where there was one: what a bucket owes, what of a window remains.
     pub(crate) amount: u64,
     /// The end of the window; of a queue, the delay; buckets have none.
@@ -124,7 +124,7 @@ pub(crate) trait WordState: Algorithm {
     }
 
     /// True where a step leaves more than half of the capacity in use.
-    fn is_heavy(&self, basis: &Basis) -> bool;
+    fn is_heavy(&self, basis: &DecisionBasis) -> bool;
 
     /// True where `state` fits a word. Always, but for counts from before a limit was lowered to
     /// what a word can hold, and for times that no clock can have led to.
@@ -136,7 +136,7 @@ pub(crate) trait WordState: Algorithm {
 
     /// The word that holds `state`, to which a step has come.
     #[inline(always)]
-    fn to_word(&self, state: Self::State, basis: &Basis) -> u64 {
+    fn to_word(&self, state: Self::State, basis: &DecisionBasis) -> u64 {
         let heavy = if self.is_heavy(basis) { HEAVY_BIT } else { 0 };
         self.pack(state).to_word(self.shift()) | heavy
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::ReceiptKey;
-use crate::store::{Batch, Entry, Hold, Once, ReservationIds};
+use crate::store::{Batch, Entry, Hold, Once, ReservationId, ReservationIds, ReservationRef};
 
 /// Names charges for one limiter or engine.
 #[derive(Debug)]
@@ -61,6 +61,19 @@ impl ChargeIds {
 }
 
 impl<'a> Marks<'a> {
+    /// The id that the request is remembered by.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&'a [u8]> {
+        self.once.map(|once| once.request_id)
+    }
+
+    /// The reservation that the batch is, as a receipt names it. [`ReservationId::NONE`] where it is none.
+    #[must_use]
+    pub fn reservation(&self) -> ReservationRef<'a> {
+        let id = self.hold.map_or(ReservationId::NONE, |hold| hold.id);
+        ReservationRef { id, request_id: self.request_id() }
+    }
+
     /// True where the batch is a plain one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -73,8 +86,11 @@ impl<'a> Marks<'a> {
     where
         'a: 'b,
     {
-        let mut batch = Batch::all_or_none(entries);
-        batch.once = self.once;
+        let batch = Batch::all_or_none(entries);
+        let mut batch = match self.once {
+            Some(once) => batch.once(once),
+            None => batch,
+        };
         batch.hold = self.hold;
         batch
     }

@@ -18,13 +18,15 @@ pub struct HeldPermits {
     pub count: u64,
     /// When they were granted or last renewed, by the store's clock.
     pub granted_at: Timestamp,
+    /// The id that the store remembers their request by. It is forgotten when they come back.
+    pub request_id: Option<Box<[u8]>>,
 }
 
 impl HeldPermits {
     /// Returns what an entry of an allowed batch holds. `None` for rates, for cost 0, for a shadow that
     /// denied, and where nothing was counted because the store could not answer.
     #[must_use]
-    pub fn of(entry: &Entry<'_>) -> Option<Self> {
+    pub fn from_entry(entry: &Entry<'_>) -> Option<Self> {
         // A decision about permits resets at the present.
         Self::granted_at(entry).map(|granted_at| Self {
             key: entry.key.into(),
@@ -32,12 +34,19 @@ impl HeldPermits {
             stamp: entry.stamp,
             count: entry.cost,
             granted_at,
+            request_id: None,
         })
+    }
+
+    /// Permits of a request that the store remembers by its id.
+    #[must_use]
+    pub fn with_request_id(self, request_id: Option<&[u8]>) -> Self {
+        Self { request_id: request_id.map(Into::into), ..self }
     }
 
     /// When the permits of an entry were granted, if it holds any.
     pub(crate) fn granted_at(entry: &Entry<'_>) -> Option<Timestamp> {
-        let decision = entry.decision.filter(|it| entry.cost > 0 && it.is_allowed())?;
+        let decision = entry.decision.filter(|decision| entry.cost > 0 && decision.is_allowed())?;
         decision.remaining()?;
         entry.policy.has_permits().then_some(decision.reset_at)
     }
@@ -49,9 +58,21 @@ impl HeldPermits {
     }
 
     /// Gives the permits back. Answers how many came back: 0 where the lease had ended, or was
-    /// released before.
+    /// released before. The store forgets the id of their request first, so that the request takes permits
+    /// again when it is sent again.
     pub fn release<'a>(&'a self, store: &'a dyn Store) -> Reply<'a, u64> {
-        store.refund(&self.key, &self.policy, self.stamp, self.count)
+        let refund = || store.refund(&self.key, &self.policy, self.stamp, self.count);
+        let Some(request_id) = &self.request_id else {
+            return refund();
+        };
+        match store.forget_request(request_id, &self.key) {
+            Reply::Ready(Ok(())) => refund(),
+            Reply::Ready(Err(error)) => Reply::Ready(Err(error)),
+            Reply::Pending(forgotten) => Reply::Pending(Box::pin(async move {
+                forgotten.await?;
+                refund().await
+            })),
+        }
     }
 
     /// Lets the lease begin anew. Answers until when it lasts; `None` where it has ended or there
@@ -88,9 +109,11 @@ pub async fn renew_all<'h>(
     held: impl IntoIterator<Item = &'h HeldPermits>,
 ) -> Result<Option<Timestamp>, StoreError> {
     let (mut first_end, mut has_ended) = (None, false);
-    for held in held.into_iter().filter(|it| it.policy.lease_ttl().is_some()) {
+    for held in held.into_iter().filter(|held| held.policy.lease_ttl().is_some()) {
         match held.renew(store).await? {
-            Some(end) => first_end = Some(first_end.map_or(end, |it: Timestamp| it.min(end))),
+            Some(end) => {
+                first_end = Some(first_end.map_or(end, |earliest: Timestamp| earliest.min(end)));
+            }
             None => has_ended = true,
         }
     }
@@ -103,7 +126,7 @@ impl Content {
     /// those cannot be told from the first.
     #[must_use]
     pub fn of_leases<'h>(held: impl IntoIterator<Item = &'h HeldPermits>) -> Self {
-        let leased = held.into_iter().filter(|it| it.policy.lease_ttl().is_some());
+        let leased = held.into_iter().filter(|held| held.policy.lease_ttl().is_some());
         let charge = |held: &HeldPermits| Charge {
             key: held.key.clone(),
             policy: held.policy.clone(),
@@ -111,7 +134,10 @@ impl Content {
             factor: 1,
             stamp: held.stamp,
         };
-        Self { id: ReservationId::NONE, charges: leased.map(charge).collect() }
+        let mut request_id = None;
+        let charges =
+            leased.inspect(|held| request_id.clone_from(&held.request_id)).map(charge).collect();
+        Self { id: ReservationId::NONE, request_id, charges }
     }
 
     /// The leases that were written down. When they were granted is not known:
@@ -124,6 +150,7 @@ impl Content {
             stamp: charge.stamp,
             count: charge.reserved,
             granted_at: Timestamp::ZERO,
+            request_id: self.request_id.clone(),
         })
     }
 }

@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::ReceiptError;
 use crate::charge::permits::release_all;
 use crate::receipt::{Charge, Content};
-use crate::store::{Adjustment, Due, Entry, ReservationId, Spending, Store, StoreError};
+use crate::store::{Adjustment, Due, Entry, ReservationRef, Spending, Store, StoreError};
 
 /// What a reserved request has spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +76,8 @@ pub async fn settle(
     spent: Spent<'_>,
 ) -> Result<Settlement, SettleError> {
     let mut adjustments = content.adjustments(spent)?;
-    if store.settle(content.id, &mut adjustments).await? {
-        return Ok(Settlement::of(&adjustments));
+    if store.settle(content.reservation(), &mut adjustments).await? {
+        return Ok(Settlement::from_adjustments(&adjustments));
     }
     let leases: Vec<_> = content.leases().collect();
     release_all(store, &leases).await?;
@@ -87,11 +87,11 @@ pub async fn settle(
 impl Settlement {
     /// Reads what the store has written into the adjustments of a reservation that was open.
     #[must_use]
-    pub fn of(adjustments: &[Adjustment<'_>]) -> Self {
+    pub fn from_adjustments(adjustments: &[Adjustment<'_>]) -> Self {
         let (permits, tokens): (Vec<_>, Vec<_>) =
-            adjustments.iter().partition(|it| it.policy.has_permits());
+            adjustments.iter().partition(|adjustment| adjustment.policy.has_permits());
         Self {
-            charges: tokens.into_iter().map(ChargeSettlement::of).collect(),
+            charges: tokens.into_iter().map(ChargeSettlement::from_adjustment).collect(),
             permits_returned: permits.into_iter().map(Adjustment::adjusted).sum(),
         }
     }
@@ -110,7 +110,7 @@ impl Settlement {
 }
 
 impl ChargeSettlement {
-    fn of(adjustment: &Adjustment<'_>) -> Self {
+    fn from_adjustment(adjustment: &Adjustment<'_>) -> Self {
         let (refunded, overdrawn) = match adjustment.due() {
             Due::Refund(_) => (adjustment.adjusted(), 0),
             Due::Overdraw(_) => (0, adjustment.adjusted()),
@@ -125,7 +125,7 @@ impl Content {
     /// multiplied by. A shadow that denied has paid nothing.
     #[must_use]
     pub fn of_paid<'a, 'e: 'a>(
-        id: ReservationId,
+        reservation: ReservationRef<'_>,
         entries: impl IntoIterator<Item = (&'a Entry<'e>, u64)>,
     ) -> Self {
         let paid = entries.into_iter().filter(|(entry, _)| entry.is_paid());
@@ -136,7 +136,9 @@ impl Content {
             factor,
             stamp: entry.stamp,
         };
-        Self { id, charges: paid.map(charge).collect() }
+        let ReservationRef { id, request_id } = reservation;
+        let request_id = request_id.map(Into::into);
+        Self { id, request_id, charges: paid.map(charge).collect() }
     }
 
     /// Turns what was charged and what was spent into what the store has to adjust.
@@ -172,7 +174,7 @@ mod tests {
 
     use super::*;
     use crate::charge::{HeldPermits, renew_all};
-    use crate::store::{Batch, block_on};
+    use crate::store::{Batch, ReservationId, block_on};
     use crate::{ManualClock, MemoryStore, Policy, ReceiptKey, Timestamp};
 
     const LEASE: Duration = Duration::from_secs(30);
@@ -205,8 +207,8 @@ mod tests {
             ];
             self.store.decide(marks.batch(&mut entries)).wait().unwrap();
             let factors = entries.iter().zip([5, 1]);
-            let content = Content::of_paid(marks.hold.unwrap().id, factors);
-            (content, entries.iter().filter_map(HeldPermits::of).collect())
+            let content = Content::of_paid(marks.reservation(), factors);
+            (content, entries.iter().filter_map(HeldPermits::from_entry).collect())
         }
 
         fn remaining(&self) -> [u64; 2] {
@@ -275,8 +277,9 @@ mod tests {
             Entry::new("user:42", &fixture.leased).with_cost(2).with_role(crate::Role::Shadow),
         ];
         fixture.store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
-        let content = Content::of_paid(ReservationId::NONE, entries.iter().map(|entry| (entry, 1)));
+        let content =
+            Content::of_paid(ReservationId::NONE.into(), entries.iter().map(|entry| (entry, 1)));
         assert_eq!(content.charges.len(), 1);
-        assert_eq!(entries.iter().filter_map(HeldPermits::of).count(), 0);
+        assert_eq!(entries.iter().filter_map(HeldPermits::from_entry).count(), 0);
     }
 }

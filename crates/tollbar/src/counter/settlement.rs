@@ -1,10 +1,11 @@
 //! Refunds, renewals, settlements and resets.
 
+use super::backend::Value;
 use super::batch::{Counters, mark_words};
 use super::value::Counter;
 use super::{Change, CounterBackend, CounterStore};
 use crate::policy::Kind;
-use crate::store::{Adjustment, Due, Feature, ReservationId, StoreError};
+use crate::store::{Adjustment, Due, Feature, ReservationRef, StoreError};
 use crate::{Policy, Store, Timestamp};
 
 impl<B: CounterBackend> CounterStore<B> {
@@ -51,9 +52,19 @@ impl<B: CounterBackend> CounterStore<B> {
         self.alter(key, policy, |counter, _, now| counter.reset(now)).await
     }
 
+    pub(super) async fn forget_mark(&self, request_id: &[u8]) -> Result<(), StoreError> {
+        self.supports(Feature::RequestIds)?;
+        let step = |values: &[Value], now| {
+            let is_there = !values[0].words.is_empty();
+            let forgotten = Change { at: 0, after: Vec::new(), forgettable_at: now };
+            Ok((is_there.then_some(forgotten).into_iter().collect(), ()))
+        };
+        self.run(&[self.backend_keys.request(request_id)], step).await
+    }
+
     pub(super) async fn settle_all(
         &self,
-        id: ReservationId,
+        reservation: ReservationRef<'_>,
         adjustments: &mut [Adjustment<'_>],
     ) -> Result<bool, StoreError> {
         self.supports(Feature::Reservations)?;
@@ -63,11 +74,13 @@ impl<B: CounterBackend> CounterStore<B> {
             counters.push(self.backend_keys.counter(key, policy), policy.kind.for_key(key));
         }
         let mut keys = counters.keys.clone();
-        keys.push(self.backend_keys.reservation(id));
+        keys.push(self.backend_keys.reservation(reservation.id));
+        let mark = keys.len() - 1;
+        let forgotten = reservation.request_id.filter(|_| Adjustment::gives_back(adjustments));
+        keys.extend(forgotten.map(|request_id| self.backend_keys.request(request_id)));
         self.fits(keys.len(), adjustments.len())?;
-        let reservation = keys.len() - 1;
         let step = |values: &[_], now| {
-            if mark_words(&values[reservation], now).is_none() {
+            if mark_words(&values[mark], now).is_none() {
                 return Ok((Vec::new(), false));
             }
             let before = counters.read(values)?;
@@ -81,8 +94,10 @@ impl<B: CounterBackend> CounterStore<B> {
                 });
             }
             let mut changes = counters.changes(&before, &after);
-            // Deleted in the same swap, so that it cannot be settled again.
-            changes.push(Change { at: reservation, after: Vec::new(), forgettable_at: now });
+            // Deleted in the same swap, so that it cannot be settled again, and its request pays again.
+            for at in mark..values.len() {
+                changes.push(Change { at, after: Vec::new(), forgettable_at: now });
+            }
             Ok((changes, true))
         };
         self.run(&keys, step).await

@@ -229,16 +229,16 @@ impl LimiterParts {
             draft(marks, &entries)?;
         }
         store.decide(marks, &mut entries).await?;
-        let decisions = Decisions::of(&entries);
+        let decisions = Decisions::from_entries(&entries);
         if !decisions.is_allowed() {
             return Err(AdmitError::Denied(decisions));
         }
         let is_degraded = decisions.is_degraded();
-        let reserved = marks.hold.filter(|_| !is_degraded).map(|hold| GrantReservation {
-            content: Content::of_paid(hold.id, entries.iter().map(|entry| (entry, 1))),
+        let reserved = marks.hold.filter(|_| !is_degraded).map(|_| GrantReservation {
+            content: Content::of_paid(marks.reservation(), entries.iter().map(|entry| (entry, 1))),
             parts: Arc::clone(self),
         });
-        let held = GrantPermits::of(home(is_degraded), &entries);
+        let held = GrantPermits::from_entries(home(is_degraded), &entries, marks.request_id());
         Ok(Grant { decisions, reserved, held, limiter: PhantomData })
     }
 }
@@ -344,25 +344,34 @@ impl Grant<AsyncLimiter> {
 
     /// Returns the permits, and waits until the store has taken them. Dropping a grant sends them off
     /// without waiting.
-    pub async fn release(mut self) {
+    ///
+    /// # Errors
+    /// The first error of the store. It keeps the permits it could not take back until their lease ends.
+    pub async fn release(mut self) -> Result<(), StoreError> {
         let permits = std::mem::take(&mut self.held.permits);
+        let mut released = Ok(());
         if let Some(store) = &self.held.store {
             for held in &permits {
-                // A store that cannot be reached keeps what it has.
-                let _ = held.release(&**store).await;
+                released = released.and(held.release(&**store).await.map(drop));
             }
         }
+        released
     }
 }
 
 impl GrantPermits {
-    fn of(store: Option<Arc<dyn Store>>, entries: &[Entry<'_>]) -> Self {
+    fn from_entries(
+        store: Option<Arc<dyn Store>>,
+        entries: &[Entry<'_>],
+        request_id: Option<&[u8]>,
+    ) -> Self {
         let memory = store.as_deref().and_then(as_memory);
         let held = |entry: &Entry<'_>| match (memory, &entry.policy.kind) {
             (Some(memory), Kind::Concurrency(_)) => HeldPermits::granted_at(entry).map(|_| {
                 ChargePermits::Local(memory.counter_permits(entry.key, entry.policy, entry.cost))
             }),
-            _ => HeldPermits::of(entry).map(|held| ChargePermits::Remote(Box::new(held))),
+            _ => HeldPermits::from_entry(entry)
+                .map(|held| ChargePermits::Remote(Box::new(held.with_request_id(request_id)))),
         };
         let permits = entries.iter().filter_map(held).collect();
         Self { store, permits }

@@ -98,7 +98,7 @@ impl AsyncConcurrencyLimiter {
 
     /// The permit of what an entry was charged, by the store or in this process.
     pub(crate) fn lend(&self, entry: &Entry<'_>) -> Permit<'static> {
-        let held = HeldPermits::of(entry);
+        let held = HeldPermits::from_entry(entry);
         if entry.decision.is_some_and(|decision| decision.degraded().is_some()) {
             let permit = match self.outage.local() {
                 Some(local) => Permit::remote(local, held),

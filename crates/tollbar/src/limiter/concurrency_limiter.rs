@@ -71,17 +71,17 @@ impl ConcurrencyLimiter {
     /// Builds a limiter with the same number of permits for every key.
     #[must_use]
     pub fn new(concurrency: Concurrency) -> Self {
-        Self::of(concurrency.into_policy().into())
+        Self::from_policies(concurrency.into_policy().into())
     }
 
     /// Builds a limiter in which the number of permits is a function of the key. It is called on
     /// every acquisition, so it should be quick.
     #[must_use]
     pub fn from_fn(concurrency_of: impl Fn(&[u8]) -> Concurrency + Send + Sync + 'static) -> Self {
-        Self::of(Policies::from_fn(move |key| concurrency_of(key).into_policy()))
+        Self::from_policies(Policies::from_fn(move |key| concurrency_of(key).into_policy()))
     }
 
-    fn of(policies: Policies) -> Self {
+    fn from_policies(policies: Policies) -> Self {
         Self {
             policies,
             store: Arc::new(MemoryStore::new()),
@@ -156,7 +156,7 @@ impl ConcurrencyLimiter {
                 self.store.counter_permits(entry.key, entry.policy, entry.cost),
             );
         }
-        let permit = Permit::remote(self.store.clone(), HeldPermits::of(entry));
+        let permit = Permit::remote(self.store.clone(), HeldPermits::from_entry(entry));
         #[cfg(feature = "until-ready")]
         let permit = permit.with_waitlist(&self.waiting, self.waiting_id(entry.key, entry.policy));
         permit
@@ -185,7 +185,7 @@ impl ConcurrencyLimiter {
     /// // A worker that is alive says so from time to time.
     /// assert!(jobs.renew(&mut lease));
     /// // Key and id go to the worker, and come back.
-    /// assert!(jobs.release(&Lease::of(&*lease.key, lease.id)));
+    /// assert!(jobs.release(&Lease::from_id(&*lease.key, lease.id)));
     /// assert!(!jobs.release(&lease), "once is enough");
     /// # Ok(())
     /// # }

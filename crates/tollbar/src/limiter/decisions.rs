@@ -23,7 +23,7 @@ impl Decisions {
     ///
     /// Shadows do not bind. Denied: the longest retry binds, and one that can never pass before any
     /// other. Allowed: the one with the least of its limit remaining. Ties: the first.
-    pub fn of(entries: &[Entry<'_>]) -> Self {
+    pub fn from_entries(entries: &[Entry<'_>]) -> Self {
         let each: SmallVec<[Decision; 2]> =
             entries.iter().map(|entry| entry.decision.unwrap_or(Decision::UNDECIDED)).collect();
         let mut binding: Option<usize> = None;

@@ -25,7 +25,7 @@ pub struct Lease {
 impl Lease {
     /// The lease of `key` that a store calls `id`. When it ends is not known until it is renewed.
     #[must_use]
-    pub fn of<'k>(key: impl Into<Key<'k>>, id: u64) -> Self {
+    pub fn from_id<'k>(key: impl Into<Key<'k>>, id: u64) -> Self {
         Self { key: key.into().as_bytes().into(), id, count: 0, ends_at: Timestamp::ZERO }
     }
 
@@ -56,14 +56,14 @@ impl StoreRef<'_> {
         let entry = self.ask(key, policy, count).await?;
         let decision = entry.decision.unwrap_or(Decision::UNDECIDED).ok()?;
         // A lease of this process could not be renewed or released by its id elsewhere.
-        Ok(match HeldPermits::of(&entry).filter(|_| decision.degraded().is_none()) {
+        Ok(match HeldPermits::from_entry(&entry).filter(|_| decision.degraded().is_none()) {
             Some(held) => Lease {
                 id: held.stamp,
                 count: held.count,
                 ends_at: held.ends_at().unwrap_or(held.granted_at),
                 key: held.key,
             },
-            None => Lease::of(key, 0),
+            None => Lease::from_id(key, 0),
         })
     }
 

@@ -150,7 +150,8 @@ fn decide_locally(
     local.decide(Batch::all_or_none(&mut local_entries)).wait()?;
     for (entry, counted) in entries.iter_mut().zip(&local_entries) {
         entry.stamp = counted.stamp;
-        entry.decision = counted.decision.map(|it| it.into_degraded(Degraded::Fallback));
+        entry.decision =
+            counted.decision.map(|decision| decision.into_degraded(Degraded::Fallback));
     }
     Ok(())
 }

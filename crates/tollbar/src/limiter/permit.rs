@@ -11,7 +11,7 @@ use crate::charge::HeldPermits;
 use crate::memory::CounterPermits;
 #[cfg(feature = "until-ready")]
 use crate::memory::counter_id::CounterId;
-use crate::store::{Reply, Store};
+use crate::store::{Reply, Store, StoreError};
 
 /// Leave to go on, from [`ConcurrencyLimiter::try_acquire`]: it is in flight until it is dropped.
 ///
@@ -142,13 +142,17 @@ impl<'a> Permit<'a> {
     }
 
     /// Gives the permits back, and waits until a store across a network has taken them.
-    pub async fn release(mut self) {
+    ///
+    /// # Errors
+    /// The store's error. It keeps the permits until their lease ends.
+    pub async fn release(mut self) -> Result<(), StoreError> {
+        // Taken out first, so that they are sent once even if this future is dropped halfway.
         if let PermitState::Remote(remote) = mem::replace(&mut self.held, PermitState::Empty) {
-            // Sent once, even if this future is dropped halfway. A store that cannot be reached keeps
-            // what it has.
-            let _ = remote.held.release(&*remote.store).await;
+            let released = remote.held.release(&*remote.store).await;
             remote.notify();
+            released?;
         }
+        Ok(())
     }
 }
 
@@ -205,6 +209,10 @@ impl LimiterRef<'_> {
 /// be reached keeps what it has.
 pub(crate) fn send_off<T>(reply: Reply<'_, T>) {
     if let Reply::Pending(future) = reply {
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "the first poll sends it off; nobody waits for the answer"
+        )]
         let _ = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
     }
 }

@@ -8,7 +8,7 @@ use super::{Limiter, LimiterParts};
 use crate::charge::{Marks, SettleError, Settlement, Spent, settle};
 use crate::limiter::outage::StoreRef;
 use crate::receipt::Draft;
-use crate::store::{Entry, ReservationId, Store, StoreError, answer_now};
+use crate::store::{Entry, Store, StoreError, answer_now};
 use crate::{AsyncLimiter, Decision, Denied, Key, Policies, Receipt, ReceiptError};
 
 /// A request that was charged in advance, from [`Limiter::reserve`] or [`AsyncLimiter::reserve`].
@@ -203,8 +203,7 @@ impl LimiterParts {
 /// Checks that there can be a receipt, before anything is charged. Costs are what they are here:
 /// nothing multiplies them.
 pub(super) fn draft(marks: Marks<'_>, entries: &[Entry<'_>]) -> Result<Draft, ReceiptError> {
-    let id = marks.hold.map_or(ReservationId::NONE, |hold| hold.id);
-    Draft::new(id, entries.iter().map(|entry| (entry, 1)))
+    Draft::new(marks.reservation(), entries.iter().map(|entry| (entry, 1)))
 }
 
 impl<L> Reservation<L> {
@@ -229,7 +228,7 @@ impl Reservation {
     /// If the reservation's time is up.
     pub fn commit(self, actual: u64) -> Result<Settlement, SettleError> {
         let settle = |receipt| self.limiter.commit(receipt, actual);
-        self.receipt.as_ref().map_or(Ok(Settlement::of(&[])), settle)
+        self.receipt.as_ref().map_or(Ok(Settlement::from_adjustments(&[])), settle)
     }
 
     /// Gives the whole reservation back: the request was never served.
@@ -238,7 +237,7 @@ impl Reservation {
     /// If the reservation's time is up.
     pub fn cancel(self) -> Result<Settlement, SettleError> {
         let settle = |receipt| self.limiter.cancel(receipt);
-        self.receipt.as_ref().map_or(Ok(Settlement::of(&[])), settle)
+        self.receipt.as_ref().map_or(Ok(Settlement::from_adjustments(&[])), settle)
     }
 }
 
@@ -248,7 +247,7 @@ impl Reservation<AsyncLimiter> {
     /// # Errors
     /// If the reservation's time is up, or the store cannot answer.
     pub async fn commit(self, actual: u64) -> Result<Settlement, SettleError> {
-        let Some(receipt) = &self.receipt else { return Ok(Settlement::of(&[])) };
+        let Some(receipt) = &self.receipt else { return Ok(Settlement::from_adjustments(&[])) };
         self.limiter.commit(receipt, actual).await
     }
 
@@ -257,7 +256,7 @@ impl Reservation<AsyncLimiter> {
     /// # Errors
     /// If the reservation's time is up, or the store cannot answer.
     pub async fn cancel(self) -> Result<Settlement, SettleError> {
-        let Some(receipt) = &self.receipt else { return Ok(Settlement::of(&[])) };
+        let Some(receipt) = &self.receipt else { return Ok(Settlement::from_adjustments(&[])) };
         self.limiter.cancel(receipt).await
     }
 }

@@ -292,7 +292,7 @@ fn turn_us(queue: &LeakyQueue, entry: &Entry<'_>, decision: Decision) -> u64 {
     let turn_us = decision.reset_at.as_micros().saturating_sub(places_us);
     let stamped_us = queue.turn_us(entry.stamp, entry.cost);
     // A store may have stamps of its own, which say something else.
-    stamped_us.filter(|it| turn_us.abs_diff(*it) <= 1).unwrap_or(turn_us)
+    stamped_us.filter(|at_us| turn_us.abs_diff(*at_us) <= 1).unwrap_or(turn_us)
 }
 
 impl QueuedRequest<'_> {

@@ -5,10 +5,7 @@
 //! locked, in the order of their names so that two batches never wait for each other in a circle,
 //! read and decided again, and charged.
 
-use std::sync::Arc;
-
 use arrayvec::ArrayVec;
-use thiserror::Error;
 
 use super::MemoryStore;
 use super::counter_id::CounterId;
@@ -20,7 +17,7 @@ use super::slot::{SlotGuard, SlotRead};
 use super::sync::Backoff;
 use crate::algorithm::leased::LeasedConcurrency;
 use crate::memory::batch_decision::{
-    BATCH_ENTRIES_MAX, BatchDecider, LogCharge, States, Unit, copy, zero,
+    BATCH_ENTRIES_MAX, BatchCounter, BatchDecider, LogCharge, States, copy, zero,
 };
 use crate::memory::migration::CounterLocation;
 use crate::policy::Kind;
@@ -28,6 +25,10 @@ use crate::store::{Batch, Entry, StoreError};
 
 /// How often a batch that finds no free slot lets all go and tries again.
 const LOCK_ROUNDS_MAX: u32 = 256;
+
+/// What is said of a store in which the keys of one batch take each other's slots.
+const TOO_SMALL: &str = "the memory store has too few slots for the keys of one request: make it larger, with room \
+                         for at least 1,000 keys (`max_keys`)";
 
 /// Those of the counters, and those of the marks.
 const SHARDS_MAX: usize = BATCH_ENTRIES_MAX + MARKS_MAX;
@@ -46,11 +47,6 @@ impl BatchLocks<'_> {
         self.shards.clear();
     }
 }
-
-/// Every place a key could take is held by other checks at this moment.
-#[derive(Debug, Error)]
-#[error("every slot for this key is in use by other checks: make the store larger")]
-struct NoFreeSlot;
 
 enum LockError {
     /// A counter is wide or not in the table: locks of shards are needed.
@@ -72,18 +68,19 @@ impl MemoryStore {
         }
         // These and the states below are kilobytes of which a few words are used: they are filled in
         // place and never moved.
-        let (mut units, mut unit_of) = (ArrayVec::new(), ArrayVec::new());
-        self.name(entries, &mut units, &mut unit_of);
+        let (mut counters, mut counter_of) = (ArrayVec::new(), ArrayVec::new());
+        self.name(entries, &mut counters, &mut counter_of);
         let marks = self.marks(once, hold, entries);
         let decide_log =
             |charge: &LogCharge<'_>| self.decide_log(&self.shards.lock(charge.id), charge, now_us);
-        let (units, unit_of) = (&units, &unit_of);
-        let mut batch = BatchDecider { entries, units, unit_of, now_us, decide_log: &decide_log };
+        let (counters, counter_of) = (&counters, &counter_of);
+        let mut batch =
+            BatchDecider { entries, counters, counter_of, now_us, decide_log: &decide_log };
 
         let (mut before, mut after) = (States::new(), States::new());
         // Whether a request has been here before is only known under its lock.
         if marks.is_empty() {
-            self.read(units, now_us, &mut before);
+            self.read(counters, now_us, &mut before);
             copy(&before, &mut after);
             if !batch.decide(&mut after) {
                 batch.report_uncharged(&before);
@@ -92,7 +89,7 @@ impl MemoryStore {
         }
 
         let mut locks = BatchLocks::default();
-        self.lock(units, &marks.ids(), &mut locks)?;
+        self.lock(counters, &marks.ids(), &mut locks)?;
         // Read again under the locks, because a counter that was absent may have been forgotten as
         // fresh by a thread with a later reading: see `check_absent`.
         let now_us = self.now_us();
@@ -100,7 +97,7 @@ impl MemoryStore {
         if self.is_answered(&marks, &locks, batch.entries, now_us)? {
             return Ok(());
         }
-        self.read_locked(units, &locks, now_us, &mut before);
+        self.read_locked(counters, &locks, now_us, &mut before);
         copy(&before, &mut after);
         let decide_locked_log = |charge: &LogCharge<'_>| {
             self.decide_log(self.guard_of(&locks, charge.id), charge, now_us)
@@ -117,16 +114,17 @@ impl MemoryStore {
         let answers = Self::answers(&marks, batch.entries)?;
         self.remember(&marks, &locks, &answers, now_us);
         self.grant_leases(&batch, &locks);
-        self.write_locked(units, &mut locks, &before, &after, now_us);
+        self.write_locked(counters, &mut locks, &before, &after, now_us);
         Ok(())
     }
 
     /// For a batch that may be given back.
     fn make_stamps_last(&self, batch: &mut BatchDecider<'_, '_>, locks: &BatchLocks<'_>) {
-        for (entry, unit) in batch.entries.iter_mut().zip(batch.unit_of) {
-            let unit = &batch.units[*unit];
-            let guard = self.guard_of(locks, unit.id);
-            entry.stamp = self.lasting_stamp(guard, &unit.kind, unit.id, entry.stamp, batch.now_us);
+        for (entry, at) in batch.entries.iter_mut().zip(batch.counter_of) {
+            let counter = &batch.counters[*at];
+            let guard = self.guard_of(locks, counter.id);
+            entry.stamp =
+                self.lasting_stamp(guard, &counter.kind, counter.id, entry.stamp, batch.now_us);
         }
     }
 
@@ -139,9 +137,9 @@ impl MemoryStore {
 
     /// Writes the leases of an allowed batch down.
     fn grant_leases(&self, batch: &BatchDecider<'_, '_>, locks: &BatchLocks<'_>) {
-        for (entry, unit) in batch.entries.iter().zip(batch.unit_of) {
+        for (entry, at) in batch.entries.iter().zip(batch.counter_of) {
             if let Some(leased) = granted(entry) {
-                let counter = batch.units[*unit].id;
+                let counter = batch.counters[*at].id;
                 let grant = LeaseGrant { id: entry.stamp, cost: entry.cost };
                 let guard = self.guard_of(locks, counter);
                 self.grant_lease(guard, leased, counter, batch.now_us, grant);
@@ -154,62 +152,68 @@ impl MemoryStore {
     fn name<'e>(
         &self,
         entries: &[Entry<'e>],
-        units: &mut ArrayVec<Unit<'e>, BATCH_ENTRIES_MAX>,
-        unit_of: &mut ArrayVec<usize, BATCH_ENTRIES_MAX>,
+        counters: &mut ArrayVec<BatchCounter<'e>, BATCH_ENTRIES_MAX>,
+        counter_of: &mut ArrayVec<usize, BATCH_ENTRIES_MAX>,
     ) {
         let mut order = ArrayVec::<(CounterId, bool, usize), BATCH_ENTRIES_MAX>::new();
         for (at, entry) in entries.iter().enumerate() {
             let id = self.hash.id(entry.key, entry.policy);
             order.push((id, entry.policy.kind.fits_word(), at));
-            unit_of.push(0);
+            counter_of.push(0);
         }
         order.sort_unstable();
         for &(id, _, at) in &order {
-            if units.last().is_none_or(|unit| unit.id != id) {
+            if counters.last().is_none_or(|counter| counter.id != id) {
                 let kind = entries[at].policy.kind.for_key(entries[at].key);
-                let start = units.last().map_or(0, |unit| unit.words.end);
-                let words = start..start + Unit::state_words(&kind);
-                units.push(Unit { id, kind, words });
+                let start = counters.last().map_or(0, |counter| counter.words.end);
+                let words = start..start + BatchCounter::state_words(&kind);
+                counters.push(BatchCounter { id, kind, words });
             }
-            unit_of[at] = units.len() - 1;
+            counter_of[at] = counters.len() - 1;
         }
     }
 
     /// The states as they are, each read by itself.
-    fn read(&self, units: &[Unit<'_>], now_us: u64, states: &mut States) {
-        zero(states, units);
-        for unit in units {
-            let state = &mut states[unit.words.clone()];
-            if unit.kind.fits_word() {
-                self.read_word(unit, now_us, state);
-            } else if !unit.is_log() {
-                self.load_unit(&self.shards.lock(unit.id), unit, now_us, state);
+    fn read(&self, counters: &[BatchCounter<'_>], now_us: u64, states: &mut States) {
+        zero(states, counters);
+        for counter in counters {
+            let state = &mut states[counter.words.clone()];
+            if counter.kind.fits_word() {
+                self.read_word(counter, now_us, state);
+            } else if !counter.is_log() {
+                self.load_counter(&self.shards.lock(counter.id), counter, now_us, state);
             }
         }
     }
 
-    fn load_unit(&self, guard: &ShardGuard<'_>, unit: &Unit<'_>, now_us: u64, state: &mut [u64]) {
-        if let Kind::Leased(_) = &*unit.kind {
-            state[0] = self.leases_in_flight(guard, unit.id, now_us);
+    fn load_counter(
+        &self,
+        guard: &ShardGuard<'_>,
+        counter: &BatchCounter<'_>,
+        now_us: u64,
+        state: &mut [u64],
+    ) {
+        if let Kind::Leased(_) = &*counter.kind {
+            state[0] = self.leases_in_flight(guard, counter.id, now_us);
             return;
         }
-        let (algorithm, packed) = (unit.kind.as_dyn(), unit.kind.as_packed());
-        self.load_wide(guard, algorithm, packed, unit.id, now_us, state);
+        let (algorithm, packed) = (counter.kind.as_dyn(), counter.kind.as_packed());
+        self.load_wide(guard, algorithm, packed, counter.id, now_us, state);
     }
 
-    fn read_word(&self, unit: &Unit<'_>, now_us: u64, state: &mut [u64]) {
-        let Some((packed, tag)) = unit.packed() else {
+    fn read_word(&self, counter: &BatchCounter<'_>, now_us: u64, state: &mut [u64]) {
+        let Some((packed, tag)) = counter.packed() else {
             return;
         };
         let mut backoff = Backoff::default();
         loop {
-            let Some(slot) = self.table.find(unit.id, tag) else {
-                match self.recall(packed, unit.id, now_us) {
+            let Some(slot) = self.table.find(counter.id, tag) else {
+                match self.recall(packed, counter.id, now_us) {
                     CounterLocation::New => return,
                     CounterLocation::Table => backoff.wait(),
                     CounterLocation::Wide => {
-                        let guard = self.shards.lock(unit.id);
-                        return self.load_unit(&guard, unit, now_us, state);
+                        let guard = self.shards.lock(counter.id);
+                        return self.load_counter(&guard, counter, now_us, state);
                     }
                 }
                 continue;
@@ -228,7 +232,7 @@ impl MemoryStore {
     /// all counters are in the table.
     fn lock<'a>(
         &'a self,
-        units: &[Unit<'_>],
+        counters: &[BatchCounter<'_>],
         marks: &[CounterId],
         locks: &mut BatchLocks<'a>,
     ) -> Result<(), StoreError> {
@@ -236,7 +240,7 @@ impl MemoryStore {
         let mut backoff = Backoff::default();
         loop {
             let shards_of = with_shards.then_some(marks);
-            let locked = self.try_lock(units, shards_of, locks);
+            let locked = self.try_lock(counters, shards_of, locks);
             if locked.is_err() {
                 locks.release();
             }
@@ -245,7 +249,8 @@ impl MemoryStore {
                 Err(LockError::NeedsShards) => with_shards = true,
                 // The batch itself may hold them all: then trying again will not help.
                 Err(LockError::NoFreeSlot) if backoff.rounds() >= LOCK_ROUNDS_MAX => {
-                    return Err(StoreError::Overloaded { source: Arc::new(NoFreeSlot) });
+                    // A mistake and no outage: trying later does not help, and an outage may be let pass.
+                    return Err(StoreError::Unsupported { detail: TOO_SMALL.into() });
                 }
                 Err(LockError::NoFreeSlot) => backoff.wait(),
             }
@@ -255,13 +260,13 @@ impl MemoryStore {
     /// Locks every counter; with shards, those of the marks as well.
     fn try_lock<'a>(
         &'a self,
-        units: &[Unit<'_>],
+        counters: &[BatchCounter<'_>],
         marks: Option<&[CounterId]>,
         locks: &mut BatchLocks<'a>,
     ) -> Result<(), LockError> {
         let with_shards = marks.is_some();
         if let Some(marks) = marks {
-            let ids = units.iter().map(|unit| unit.id).chain(marks.iter().copied());
+            let ids = counters.iter().map(|counter| counter.id).chain(marks.iter().copied());
             let mut shards: ArrayVec<usize, SHARDS_MAX> =
                 ids.map(|id| self.shards.shard_of(id)).collect();
             shards.sort_unstable();
@@ -271,13 +276,15 @@ impl MemoryStore {
                 }
             }
         }
-        for unit in units {
-            let slot = match unit.packed() {
-                Some((_, tag)) if unit.kind.fits_word() => match self.lock_present(unit.id, tag) {
-                    Some(slot) => Some(slot),
-                    None if with_shards => self.lock_newcomer(unit, locks)?,
-                    None => return Err(LockError::NeedsShards),
-                },
+        for counter in counters {
+            let slot = match counter.packed() {
+                Some((_, tag)) if counter.kind.fits_word() => {
+                    match self.lock_present(counter.id, tag) {
+                        Some(slot) => Some(slot),
+                        None if with_shards => self.lock_newcomer(counter, locks)?,
+                        None => return Err(LockError::NeedsShards),
+                    }
+                }
                 _ if with_shards => None,
                 _ => return Err(LockError::NeedsShards),
             };
@@ -305,19 +312,19 @@ impl MemoryStore {
     /// Gives a counter that is not in the table a slot, fresh and locked; none where it is wide.
     fn lock_newcomer<'a>(
         &'a self,
-        unit: &Unit<'_>,
+        counter: &BatchCounter<'_>,
         locks: &BatchLocks<'a>,
     ) -> Result<Option<SlotGuard<'a>>, LockError> {
-        let (packed, tag) = unit.packed().ok_or(LockError::NeedsShards)?;
+        let (packed, tag) = counter.packed().ok_or(LockError::NeedsShards)?;
         let now_us = self.now_us();
-        match self.bring_back(self.guard_of(locks, unit.id), packed, unit.id, now_us) {
+        match self.bring_back(self.guard_of(locks, counter.id), packed, counter.id, now_us) {
             CounterLocation::New => {}
             CounterLocation::Wide => return Ok(None),
             CounterLocation::Table => {
-                return self.lock_present(unit.id, tag).map(Some).ok_or(LockError::NoFreeSlot);
+                return self.lock_present(counter.id, tag).map(Some).ok_or(LockError::NoFreeSlot);
             }
         }
-        let mut free_slot = self.table.free(unit.id, now_us).ok_or(LockError::NoFreeSlot)?;
+        let mut free_slot = self.table.free(counter.id, now_us).ok_or(LockError::NoFreeSlot)?;
         self.count_eviction(free_slot.was_live);
         free_slot.guard.hand_over(tag, 0);
         Ok(Some(free_slot.guard))
@@ -335,19 +342,19 @@ impl MemoryStore {
 
     fn read_locked(
         &self,
-        units: &[Unit<'_>],
+        counters: &[BatchCounter<'_>],
         locks: &BatchLocks<'_>,
         now_us: u64,
         states: &mut States,
     ) {
-        zero(states, units);
-        for (unit, slot) in units.iter().zip(&locks.slots) {
-            let state = &mut states[unit.words.clone()];
-            match (slot, unit.packed()) {
+        zero(states, counters);
+        for (counter, slot) in counters.iter().zip(&locks.slots) {
+            let state = &mut states[counter.words.clone()];
+            match (slot, counter.packed()) {
                 (Some(slot), Some((packed, _))) => packed.load(slot.word, state),
-                _ if unit.is_log() => {}
+                _ if counter.is_log() => {}
                 _ => {
-                    self.load_unit(self.guard_of(locks, unit.id), unit, now_us, state);
+                    self.load_counter(self.guard_of(locks, counter.id), counter, now_us, state);
                 }
             }
         }
@@ -355,29 +362,29 @@ impl MemoryStore {
 
     fn write_locked(
         &self,
-        units: &[Unit<'_>],
+        counters: &[BatchCounter<'_>],
         locks: &mut BatchLocks<'_>,
         before: &States,
         after: &States,
         now_us: u64,
     ) {
-        for (at, unit) in units.iter().enumerate() {
-            let state = &after[unit.words.clone()];
-            let is_lease = matches!(*unit.kind, Kind::Leased(_));
+        for (at, counter) in counters.iter().enumerate() {
+            let state = &after[counter.words.clone()];
+            let is_lease = matches!(*counter.kind, Kind::Leased(_));
             // Leases have been written down one by one.
-            if state == &before[unit.words.clone()] || is_lease {
+            if state == &before[counter.words.clone()] || is_lease {
                 continue;
             }
-            if let (Some(slot), Some((packed, _))) = (&mut locks.slots[at], unit.packed()) {
+            if let (Some(slot), Some((packed, _))) = (&mut locks.slots[at], counter.packed()) {
                 let word = packed.save(state, now_us);
                 slot.word = word.expect("a state from a word, charged under a limit that fits");
-            } else if let Kind::SlidingLog(log) = &*unit.kind {
-                let guard = self.guard_of(locks, unit.id);
-                self.charge_log(guard, log, unit.id, now_us, state[0]);
+            } else if let Kind::SlidingLog(log) = &*counter.kind {
+                let guard = self.guard_of(locks, counter.id);
+                self.charge_log(guard, log, counter.id, now_us, state[0]);
             } else {
-                let guard = self.guard_of(locks, unit.id);
-                let used = UsedShare::at(unit.kind.as_dyn(), state, now_us);
-                self.save_wide(guard, unit.kind.as_dyn(), unit.id, now_us, state, used);
+                let guard = self.guard_of(locks, counter.id);
+                let used = UsedShare::at(counter.kind.as_dyn(), state, now_us);
+                self.save_wide(guard, counter.kind.as_dyn(), counter.id, now_us, state, used);
             }
         }
     }

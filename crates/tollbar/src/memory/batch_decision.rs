@@ -21,7 +21,7 @@ pub(super) const BATCH_ENTRIES_MAX: usize = if cfg!(tollbar_loom) { 4 } else { 3
 pub(super) type States = ArrayVec<u64, { BATCH_ENTRIES_MAX * STATE_WORDS_MAX }>;
 
 /// One counter of a batch; several entries may share it.
-pub(super) struct Unit<'a> {
+pub(super) struct BatchCounter<'a> {
     pub(super) id: CounterId,
     /// Of the first entry that asks for it; one whose state is wide comes first.
     pub(super) kind: Cow<'a, Kind>,
@@ -45,8 +45,8 @@ pub(super) type DecideLog<'f> = dyn Fn(&LogCharge<'_>) -> (Decision, u64) + 'f;
 /// The entries of a batch and the counters they ask for.
 pub(super) struct BatchDecider<'b, 'e> {
     pub(super) entries: &'b mut [Entry<'e>],
-    pub(super) units: &'b [Unit<'e>],
-    pub(super) unit_of: &'b [usize],
+    pub(super) counters: &'b [BatchCounter<'e>],
+    pub(super) counter_of: &'b [usize],
     pub(super) now_us: u64,
     pub(super) decide_log: &'b DecideLog<'b>,
 }
@@ -61,7 +61,7 @@ impl BatchDecider<'_, '_> {
                 if self.entries[at].role != role {
                     continue;
                 }
-                let state = &mut states[self.units[self.unit_of[at]].words.clone()];
+                let state = &mut states[self.counters[self.counter_of[at]].words.clone()];
                 let (decision, stamp) = self.transition(at, state, self.entries[at].cost);
                 is_allowed &= role == Role::Shadow || decision.is_allowed();
                 self.entries[at].decision = Some(decision);
@@ -75,7 +75,7 @@ impl BatchDecider<'_, '_> {
     fn transition(&self, at: usize, state: &mut [u64], cost: u64) -> (Decision, u64) {
         let entry = &self.entries[at];
         if let Kind::SlidingLog(log) = &entry.policy.kind {
-            let (id, pending) = (self.units[self.unit_of[at]].id, state[0]);
+            let (id, pending) = (self.counters[self.counter_of[at]].id, state[0]);
             let (decision, stamp) = (self.decide_log)(&LogCharge { log, id, pending, cost });
             state[0] += if decision.is_allowed() { cost } else { 0 };
             return (decision, stamp);
@@ -91,7 +91,7 @@ impl BatchDecider<'_, '_> {
     pub(super) fn report_uncharged(&mut self, before: &States) {
         for at in 0..self.entries.len() {
             if self.entries[at].decision.is_some_and(|decision| decision.is_allowed()) {
-                let state = &before[self.units[self.unit_of[at]].words.clone()];
+                let state = &before[self.counters[self.counter_of[at]].words.clone()];
                 let mut state: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
                 let (decision, _) = self.transition(at, &mut state, 0);
                 self.entries[at].decision = Some(decision);
@@ -100,7 +100,7 @@ impl BatchDecider<'_, '_> {
     }
 }
 
-impl Unit<'_> {
+impl BatchCounter<'_> {
     /// How many words of state it has in a batch.
     pub(super) fn state_words(kind: &Kind) -> usize {
         if let Kind::SlidingLog(_) = kind { 1 } else { kind.batch_algorithm().words() }
@@ -117,9 +117,9 @@ impl Unit<'_> {
     }
 }
 
-pub(super) fn zero(states: &mut States, units: &[Unit<'_>]) {
+pub(super) fn zero(states: &mut States, counters: &[BatchCounter<'_>]) {
     states.clear();
-    states.extend(std::iter::repeat_n(0, units.last().map_or(0, |unit| unit.words.end)));
+    states.extend(std::iter::repeat_n(0, counters.last().map_or(0, |counter| counter.words.end)));
 }
 
 pub(super) fn copy(from: &States, to: &mut States) {

@@ -190,7 +190,7 @@ impl Lists {
         let mut looked_at = 0;
         for step in 0..entries.len() {
             let is_fresh = |victim: ListVictim| victim.rank.fresh_at_us <= now_us;
-            if lowest.is_some_and(|it| is_fresh(it) || step >= SEARCH_ENTRIES_MAX) {
+            if lowest.is_some_and(|victim| is_fresh(victim) || step >= SEARCH_ENTRIES_MAX) {
                 break;
             }
             looked_at = step + 1;
@@ -199,7 +199,7 @@ impl Lists {
                 continue;
             }
             let rank = self.entries.rank(other).at(now_us);
-            if lowest.is_none_or(|it| rank < it.rank) {
+            if lowest.is_none_or(|victim| rank < victim.rank) {
                 lowest = Some(ListVictim { entry: other, rank });
             }
         }

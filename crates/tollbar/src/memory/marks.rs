@@ -20,7 +20,7 @@ use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::word::NUMBER_MAX;
 use crate::memory::wide_table::WideTable;
 use crate::store::decision_words::{self, DecisionWords, FIRST_WORDS};
-use crate::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, StoreError};
+use crate::store::{Adjustment, Due, Entry, Hold, Once, ReservationId, ReservationRef, StoreError};
 
 /// The most marks that one batch can have.
 pub(super) const MARKS_MAX: usize = 2;
@@ -168,9 +168,19 @@ impl MemoryStore {
     }
 
     /// What [`Store::settle`](crate::Store::settle) answers, at once.
-    pub fn settle_now(&self, id: ReservationId, adjustments: &mut [Adjustment<'_>]) -> bool {
-        if !self.take_hold(id) {
+    pub fn settle_now(
+        &self,
+        reservation: ReservationRef<'_>,
+        adjustments: &mut [Adjustment<'_>],
+    ) -> bool {
+        if !self.take_hold(reservation.id) {
             return false;
+        }
+        // Before anything comes back: a request that is sent again in between must not pass for nothing.
+        if let Some(request_id) = reservation.request_id
+            && Adjustment::gives_back(adjustments)
+        {
+            self.forget_request_now(request_id);
         }
         for adjustment in adjustments {
             let Adjustment { key, policy, stamp, .. } = *adjustment;
@@ -181,6 +191,26 @@ impl MemoryStore {
             adjustment.adjust(adjusted);
         }
         true
+    }
+
+    /// What [`Store::forget_request`](crate::Store::forget_request) does, at once.
+    pub(super) fn forget_request_now(&self, request_id: &[u8]) {
+        let id = self.hash.salted(request_id, ONCE_SALT);
+        let guard = self.shards.lock(id);
+        let mut words = [0; STATE_WORDS_MAX];
+        let first = &mut words[..FIRST_WORDS];
+        let now_us = self.now_us();
+        if !self.request_ids.load_live(&guard, id, now_us, first) {
+            return;
+        }
+        let len = decision_words::stored_len(first[0]);
+        for words in [FIRST_WORDS, len.saturating_sub(FIRST_WORDS)] {
+            if words > 0
+                && let Some(place) = self.request_ids.find(&guard, id, words)
+            {
+                self.request_ids.forget(&guard, place);
+            }
+        }
     }
 
     /// Takes an open reservation away, so that nobody can settle it again.

@@ -20,7 +20,7 @@ impl UsedShare {
 
     /// The share where `remaining` of `capacity` is left. Rounded down, so that only an exhausted
     /// counter ranks as one.
-    pub(super) fn of(capacity: u64, remaining: u64) -> Self {
+    pub(super) fn from_remaining(capacity: u64, remaining: u64) -> Self {
         let used = u128::from(capacity.saturating_sub(remaining));
         let share = used * u128::from(u8::MAX) / u128::from(capacity.max(1));
         Self(share as u8)
@@ -32,7 +32,7 @@ impl UsedShare {
         let copy = &mut copy[..state.len()];
         copy.copy_from_slice(state);
         let peek = algorithm.transition(copy, Timestamp::from_micros(now_us), 0);
-        Self::of(algorithm.capacity(), peek.remaining)
+        Self::from_remaining(algorithm.capacity(), peek.remaining)
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn share_comes_before_time_and_fresh_ranks_lowest() {
         let rank = |remaining: u64, fresh_at_us| {
-            let rank = EntryRank { used: UsedShare::of(10, remaining), fresh_at_us };
+            let rank = EntryRank { used: UsedShare::from_remaining(10, remaining), fresh_at_us };
             assert_eq!(EntryRank::from_word(rank.to_word()), rank);
             rank
         };
@@ -89,11 +89,11 @@ mod tests {
 
     #[test]
     fn only_an_exhausted_counter_uses_all() {
-        assert_eq!(UsedShare::of(10, 0), UsedShare::ALL);
-        assert!(UsedShare::of(u64::MAX, 1) < UsedShare::ALL);
-        assert_eq!(UsedShare::of(10, 10), UsedShare(0));
-        assert_eq!(UsedShare::of(0, 0), UsedShare(0));
+        assert_eq!(UsedShare::from_remaining(10, 0), UsedShare::ALL);
+        assert!(UsedShare::from_remaining(u64::MAX, 1) < UsedShare::ALL);
+        assert_eq!(UsedShare::from_remaining(10, 10), UsedShare(0));
+        assert_eq!(UsedShare::from_remaining(0, 0), UsedShare(0));
         // More remains than fits where the limit was lowered in between.
-        assert_eq!(UsedShare::of(10, 20), UsedShare(0));
+        assert_eq!(UsedShare::from_remaining(10, 20), UsedShare(0));
     }
 }

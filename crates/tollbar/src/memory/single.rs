@@ -332,7 +332,7 @@ impl MemoryStore {
         state.copy_from_slice(before);
         let decision = algorithm.transition(state, Timestamp::from_micros(now_us), cost);
         if state != before {
-            let used = UsedShare::of(algorithm.capacity(), decision.remaining);
+            let used = UsedShare::from_remaining(algorithm.capacity(), decision.remaining);
             self.save_wide(&guard, algorithm, id, now_us, state, used);
         }
         decision

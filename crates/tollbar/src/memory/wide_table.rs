@@ -25,12 +25,12 @@ const CLASS_WORDS_MIN: usize = CLASS_WORDS[0];
 
 #[derive(Debug)]
 pub(super) struct WideTable {
-    classes: [Class; CLASS_COUNT],
+    classes: [SizeClass; CLASS_COUNT],
 }
 
 /// All entries of one size.
 #[derive(Debug)]
-struct Class {
+struct SizeClass {
     words_per_entry: usize,
     buckets_per_shard: usize,
     /// True once a state was saved. Until then nothing need be looked through, and no page touched.
@@ -62,7 +62,7 @@ impl WideTable {
             // Twice as many entries as keys, so that few buckets overflow.
             let buckets_per_shard = (keys_max[at] * 2).div_ceil(BUCKET_ENTRIES * shard_count);
             let entries = buckets_per_shard * BUCKET_ENTRIES * shard_count;
-            Class {
+            SizeClass {
                 words_per_entry,
                 buckets_per_shard,
                 is_in_use: AtomicBool::new(false),
@@ -80,7 +80,7 @@ impl WideTable {
 
     /// What all classes together take when every page has been touched.
     pub(super) fn bytes_max(&self) -> usize {
-        let words = |class: &Class| class.heads.len() + class.words.len();
+        let words = |class: &SizeClass| class.heads.len() + class.words.len();
         self.classes.iter().map(words).sum::<usize>() * size_of::<AtomicU64>()
     }
 
@@ -215,12 +215,12 @@ impl WideTable {
     /// How many entries are not fresh. Looks at every entry, without locks: an estimate while
     /// checks are going on.
     pub(super) fn live_count(&self, now_us: u64) -> usize {
-        let live = |class: &Class| {
+        let live = |class: &SizeClass| {
             let ranks = class.heads.iter().skip(1).step_by(2);
             let ranks = ranks.map(|rank| EntryRank::from_word(rank.load(Ordering::Relaxed)));
             ranks.filter(|rank| rank.fresh_at_us > now_us).count()
         };
-        let in_use = |class: &&Class| class.is_in_use.load(Ordering::Relaxed);
+        let in_use = |class: &&SizeClass| class.is_in_use.load(Ordering::Relaxed);
         self.classes.iter().filter(in_use).map(live).sum()
     }
 
@@ -229,7 +229,7 @@ impl WideTable {
     }
 }
 
-impl Class {
+impl SizeClass {
     /// The entries of the one bucket that `id` may be in. It belongs to the guarded shard.
     fn bucket(&self, guard: &ShardGuard<'_>, id: CounterId) -> std::ops::Range<usize> {
         let bucket = guard.shard() * self.buckets_per_shard + id.bucket(self.buckets_per_shard);

@@ -88,9 +88,9 @@ impl Policy {
     #[must_use]
     pub fn memory(&self) -> Option<Duration> {
         let (slowest, climb_us) = match &self.kind {
-            Kind::WarmUp(climb) => match climb.rungs() {
-                Rungs::Bucket(ladder) => (ladder.intervals().next(), climb.warm_up().over_us()),
-                _ => (None, climb.warm_up().over_us()),
+            Kind::WarmUp(warming) => match warming.rungs() {
+                Rungs::Bucket(ladder) => (ladder.intervals().next(), warming.warm_up().over_us()),
+                _ => (None, warming.warm_up().over_us()),
             },
             _ => (self.interval(), 0),
         };

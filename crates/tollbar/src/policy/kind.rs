@@ -14,7 +14,7 @@ use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_strict::SlidingStrict;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::staggered_window::StaggeredWindow;
-use crate::algorithm::warm_up::{Climb, Rungs};
+use crate::algorithm::warm_up::{Rungs, WarmUpAlgorithm};
 use crate::algorithm::word::PackedAlgorithm;
 
 /// The built-in algorithms by type, so that a check needs no virtual call.
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     /// Its state is a list: a store keeps it in its own way, or over as many words as it asks for.
     SlidingLog(SlidingLog),
     /// One of the above, with a limit that climbs. May be bound to a key as well.
-    WarmUp(Climb),
+    WarmUp(WarmUpAlgorithm),
     Concurrency(ConcurrencyLimit),
     /// Its state is a list: a store keeps it in its own way.
     Leased(LeasedConcurrency),
@@ -44,8 +44,8 @@ impl Kind {
     pub(crate) fn for_key(&self, key: &[u8]) -> Cow<'_, Self> {
         match self {
             Self::StaggeredWindow(window) => Cow::Owned(Self::StaggeredWindow(window.for_key(key))),
-            Self::WarmUp(climb) => match climb.for_key(key) {
-                Some(climb) => Cow::Owned(Self::WarmUp(climb)),
+            Self::WarmUp(warming) => match warming.for_key(key) {
+                Some(warming) => Cow::Owned(Self::WarmUp(warming)),
                 None => Cow::Borrowed(self),
             },
             _ => Cow::Borrowed(self),
@@ -54,10 +54,10 @@ impl Kind {
 
     /// What it is without its warm-up.
     pub(crate) fn plain(&self) -> Cow<'_, Self> {
-        let Self::WarmUp(climb) = self else {
+        let Self::WarmUp(warming) = self else {
             return Cow::Borrowed(self);
         };
-        Cow::Owned(match climb.rungs() {
+        Cow::Owned(match warming.rungs() {
             Rungs::Bucket(ladder) => Self::Bucket(ladder.plain().clone()),
             Rungs::FixedWindow(window) => Self::FixedWindow(window.clone()),
             Rungs::StaggeredWindow(window) => Self::StaggeredWindow(window.clone()),
@@ -77,7 +77,7 @@ impl Kind {
             Self::SlidingWindow(window) => window,
             Self::SlidingStrict(window) => window,
             Self::SlidingLog(log) => log,
-            Self::WarmUp(climb) => climb,
+            Self::WarmUp(warming) => warming,
             Self::Concurrency(permits) => permits,
             Self::Leased(leased) => leased,
             Self::Custom(algorithm) => algorithm.as_ref(),
@@ -133,7 +133,7 @@ impl Kind {
             | Self::CalendarWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingStrict(_) => true,
-            Self::WarmUp(climb) => !matches!(climb.rungs(), Rungs::Bucket(_)),
+            Self::WarmUp(warming) => !matches!(warming.rungs(), Rungs::Bucket(_)),
             _ => false,
         }
     }
@@ -143,7 +143,7 @@ impl Kind {
     fn pays_in_order(&self) -> bool {
         match self {
             Self::Bucket(_) => true,
-            Self::WarmUp(climb) => matches!(climb.rungs(), Rungs::Bucket(_)),
+            Self::WarmUp(warming) => matches!(warming.rungs(), Rungs::Bucket(_)),
             _ => false,
         }
     }

@@ -65,7 +65,7 @@ proptest! {
             Policy::token_bucket(rate),
             Policy::leaky_bucket(rate),
             Policy::leaky_queue(rate, 2),
-            Policy::leaky_queue(rate, 2).and_then(|it| it.with_max_wait(Duration::ZERO)),
+            Policy::leaky_queue(rate, 2).and_then(|policy| policy.with_max_wait(Duration::ZERO)),
             Policy::fixed_window(rate),
             Policy::fixed_window(rate).and_then(Policy::with_stagger),
             Policy::calendar_window(3, Period::Month),

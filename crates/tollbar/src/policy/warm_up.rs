@@ -2,7 +2,7 @@
 
 use super::{Kind, Policy, PolicyError, WINDOW_US_MAX, salt};
 use crate::algorithm::debt::{Interval, Ladder};
-use crate::algorithm::warm_up::{Climb, Rungs, STEPS_MAX, SUBWINDOWS_MAX, WarmUp};
+use crate::algorithm::warm_up::{Rungs, STEPS_MAX, SUBWINDOWS_MAX, WarmUp, WarmUpAlgorithm};
 
 impl Policy {
     /// The same policy with a limit that climbs from `start` to the full one, for keys that are new
@@ -75,7 +75,7 @@ impl Policy {
             Kind::CalendarWindow(window) => Rungs::CalendarWindow(window),
             Kind::SlidingWindow(window) => Rungs::SlidingWindow(window),
         };
-        let kind = Kind::WarmUp(Climb::new(warm_up, rungs));
+        let kind = Kind::WarmUp(WarmUpAlgorithm::new(warm_up, rungs));
         let salt = salt(kind.as_dyn(), self.name.as_deref());
         Ok(Self { kind, salt, ..self })
     }
@@ -84,7 +84,7 @@ impl Policy {
     #[must_use]
     pub fn warm_up(&self) -> Option<WarmUp> {
         match &self.kind {
-            Kind::WarmUp(climb) => Some(climb.warm_up()),
+            Kind::WarmUp(warming) => Some(warming.warm_up()),
             _ => None,
         }
     }
@@ -94,7 +94,7 @@ impl Policy {
     #[must_use]
     pub fn warm_up_intervals(&self) -> Option<Vec<Interval>> {
         match &self.kind {
-            Kind::WarmUp(climb) => match climb.rungs() {
+            Kind::WarmUp(warming) => match warming.rungs() {
                 Rungs::Bucket(ladder) => Some(ladder.intervals().collect()),
                 _ => None,
             },

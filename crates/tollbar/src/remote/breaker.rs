@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub enum BreakerState {
     /// They are.
     Closed,
+    /// Some are. Those of counters whose server is gone fail at once: a part of a cluster is missing.
+    Partial,
     /// They fail at once, until a connection answers again.
     Open,
 }

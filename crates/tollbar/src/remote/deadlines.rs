@@ -35,6 +35,24 @@ impl Deadlines {
         Self { runtime, deadline, in_flight: AtomicUsize::new(0), in_flight_max }
     }
 
+    /// The runtime that keeps them.
+    #[must_use]
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// How many checks may be under way at once.
+    #[must_use]
+    pub fn in_flight_max(&self) -> usize {
+        self.in_flight_max
+    }
+
+    /// How long a check may take.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     /// Begins a check. If too many are in flight already, returns an error at once.
     pub fn begin(&self) -> Result<Exchange<'_>, RemoteError> {
         let now = Instant::now();
@@ -56,18 +74,35 @@ impl Drop for Exchange<'_> {
 }
 
 impl Exchange<'_> {
+    /// How much of its time is left.
+    #[must_use]
+    pub fn time_left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
     /// Returns what `asked` comes to, or an error when the deadline has passed.
     pub async fn in_time<T, E: From<RemoteError>>(
         &self,
         asked: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
+        let deadline = self.deadlines.deadline;
+        let answer = self.before(self.until, asked).await;
+        answer.unwrap_or_else(|| Err(RemoteError::DeadlineMissed { deadline }.into()))
+    }
+
+    /// Returns what `waiting` comes to, or `None` when half of the time that is left has passed. The other half is
+    /// for what follows.
+    pub async fn in_half_time<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
+        self.before(self.until - self.time_left() / 2, waiting).await
+    }
+
+    async fn before<T>(&self, until: Instant, asked: impl Future<Output = T>) -> Option<T> {
         let timed = {
             // The timer belongs to the runtime; the thread that waits need not.
             let _guard = self.deadlines.runtime.enter();
-            tokio::time::timeout_at(self.until, asked)
+            tokio::time::timeout_at(until, asked)
         };
-        let deadline = self.deadlines.deadline;
-        timed.await.unwrap_or_else(|_| Err(RemoteError::DeadlineMissed { deadline }.into()))
+        timed.await.ok()
     }
 
     /// Waits a moment before something is tried again.

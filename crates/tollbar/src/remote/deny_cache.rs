@@ -183,7 +183,8 @@ mod tests {
             for question in &questions {
                 cache.record(cache.start_request(Box::new(*question), 1, 5), &[denied(400)]);
             }
-            let known = questions.iter().filter(|it| emitted(&cache, *it, 1, 6).is_some());
+            let known =
+                questions.iter().filter(|question| emitted(&cache, *question, 1, 6).is_some());
             assert_eq!(known.count(), denials_max);
         }
     }

@@ -17,6 +17,7 @@ use super::backoff;
 use super::breaker::{Breaker, BreakerState};
 use super::deadlines::Exchange;
 use super::failure::{Failure, FailureKind, RemoteError};
+use super::restart::spawn_restarting;
 
 /// A server, and how connections to it are made.
 pub trait Connector: Send + Sync + 'static {
@@ -35,12 +36,12 @@ pub trait Connector: Send + Sync + 'static {
 /// How a store's connection is doing.
 #[derive(Debug, Clone)]
 pub struct Health {
-    /// Whether checks are sent. In a cluster, whether any are.
+    /// Whether checks are sent. In a cluster, whether all are.
     pub breaker: BreakerState,
     /// How often the circuit breaker has opened; in a cluster, those of all nodes.
     pub opened: u64,
     /// Why the last connection was given up, or could not be made; `None` while one works. In a cluster,
-    /// why there is none to some node.
+    /// which masters and slots cannot be reached.
     pub last_error: Option<Arc<str>>,
 }
 
@@ -96,7 +97,11 @@ impl<D: Connector> Link<D> {
             last_error: Mutex::new(Some("not connected yet".into())),
         });
         let is_connected = first.map(|connections| shared.set_connections(connections)).is_some();
-        let connect_task = runtime.spawn(maintain(shared.clone(), is_connected)).abort_handle();
+        let (task_shared, mut is_connected) = (shared.clone(), is_connected);
+        let connect_task = spawn_restarting(runtime, move || {
+            // After a panic nothing is known of the connections, so new ones are made.
+            maintain(task_shared.clone(), std::mem::take(&mut is_connected))
+        });
         Self { shared, connect_task }
     }
 
@@ -138,6 +143,12 @@ impl<D: Connector> Link<D> {
     fn next_connection(&self, live: &LiveConnections<D::Connection>) -> Option<D::Connection> {
         let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
         live.connections.get(turn % live.connections.len().max(1)).cloned()
+    }
+
+    /// The server that it leads to.
+    #[must_use]
+    pub fn server(&self) -> &D {
+        &self.shared.server
     }
 
     /// What the server is called.
@@ -212,6 +223,10 @@ impl<D: Connector> LinkShared<D> {
 
     async fn wait_until(&self, is_so: impl Fn(LinkState) -> bool) {
         // Fails only if nothing can send any more, and we can.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "it fails only when the link is dropped, and then nobody waits"
+        )]
         let _ = self.state.subscribe().wait_for(|state| is_so(*state)).await;
     }
 
@@ -264,5 +279,47 @@ impl<D: Connector> fmt::Debug for Link<D> {
             .field("node", &self.name())
             .field("health", &self.health())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The first attempts to connect panic.
+    struct PanickingServer {
+        attempts: AtomicU32,
+        panics: u32,
+    }
+
+    impl Connector for PanickingServer {
+        type Connection = ();
+        type Error = RemoteError;
+
+        fn name(&self) -> Arc<str> {
+            "server".into()
+        }
+
+        async fn connect(&self) -> Result<Vec<()>, RemoteError> {
+            let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+            assert!(attempt >= self.panics, "a fault on purpose");
+            Ok(vec![()])
+        }
+    }
+
+    /// A task that ended with its first panic would leave the link without a connection for ever.
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_while_connecting_is_followed_by_another_attempt_and_shows_until_then() {
+        let server = PanickingServer { attempts: AtomicU32::new(0), panics: 3 };
+        let link = Link::new(server, 1, &Handle::current(), None);
+        assert_eq!(link.health().breaker, BreakerState::Open);
+        assert!(link.health().last_error.is_some());
+        let connected = tokio::time::timeout(Duration::from_mins(1), link.wait_for_attempt());
+        connected.await.expect("it connects in the end");
+        assert_eq!(link.health().breaker, BreakerState::Closed);
+        assert!(link.connection().is_some());
     }
 }

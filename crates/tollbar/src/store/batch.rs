@@ -1,5 +1,7 @@
 //! Several questions asked of a store at once.
 
+use std::time::Duration;
+
 use super::settlement::{Hold, Once};
 use crate::{Decision, Policy};
 
@@ -153,9 +155,14 @@ impl<'a, 'e> Batch<'a, 'e> {
     }
 
     /// The same request, charged once however often it is sent. Means nothing for independent ones.
+    ///
+    /// It is remembered for no longer than the shortest of its [leases](Policy::lease_ttl) lasts: a request
+    /// whose permits have come back by themselves has to take them again.
     #[must_use]
     pub fn once(self, once: Once<'a>) -> Self {
-        Self { once: Some(once), ..self }
+        let leases = self.entries.iter().filter_map(|entry| entry.policy.lease_ttl());
+        let ttl = leases.fold(once.ttl, Duration::min);
+        Self { once: Some(Once { ttl, ..once }), ..self }
     }
 
     /// The same request as a reservation. Means nothing for independent ones.

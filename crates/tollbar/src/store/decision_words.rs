@@ -72,6 +72,11 @@ pub(crate) fn len(first: u64, fingerprint: u64) -> Option<usize> {
     (is_same && len <= STATE_WORDS_MAX).then_some(len)
 }
 
+/// How many words there are, by the first one, whatever the question was.
+pub(crate) fn stored_len(first: u64) -> usize {
+    ((first & LEN_MASK) as usize).min(STATE_WORDS_MAX)
+}
+
 /// Leaves the answers in `entries`.
 pub(crate) fn read(words: &[u64], entries: &mut [Entry<'_>]) {
     let mut words = words.iter().copied().skip(1);

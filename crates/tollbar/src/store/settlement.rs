@@ -24,6 +24,24 @@ pub struct Hold {
     pub ttl: Duration,
 }
 
+/// What [`Store::settle`](crate::Store::settle) settles: a reservation and, where its request had an
+/// id, the id that the store remembers it by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReservationRef<'a> {
+    /// The name of the reservation.
+    pub id: ReservationId,
+    /// The [request id](Once::request_id) it was charged under. The store forgets it where tokens or
+    /// permits come back, so that the request pays when it is sent again.
+    pub request_id: Option<&'a [u8]>,
+}
+
+impl From<ReservationId> for ReservationRef<'_> {
+    /// A reservation of a request without an id.
+    fn from(id: ReservationId) -> Self {
+        Self { id, request_id: None }
+    }
+}
+
 /// That a batch is to be charged once, however often it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Once<'a> {
@@ -83,6 +101,13 @@ impl<'a> Adjustment<'a> {
         } else {
             Due::Overdraw(self.spent - self.reserved)
         }
+    }
+
+    /// For stores: true where something comes back, so that the request id of the reservation has to be
+    /// forgotten.
+    #[must_use]
+    pub fn gives_back(adjustments: &[Self]) -> bool {
+        adjustments.iter().any(|adjustment| matches!(adjustment.due(), Due::Refund(1..)))
     }
 
     /// For stores: leaves what was refunded or charged in it.

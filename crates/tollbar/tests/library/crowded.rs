@@ -28,7 +28,7 @@ fn every_counter_that_is_forgotten_early_is_counted() {
     const KEYS: u64 = 6_000;
     let policies = [
         Policy::token_bucket("9/h"),
-        Policy::token_bucket("999999999/s").and_then(|it| it.with_burst(1_000_000_000)),
+        Policy::token_bucket("999999999/s").and_then(|policy| policy.with_burst(1_000_000_000)),
         Policy::fixed_window("9/h"),
         Policy::fixed_window("1000000000/h"),
         Policy::sliding_window("9/h"),
@@ -36,7 +36,7 @@ fn every_counter_that_is_forgotten_early_is_counted() {
         Policy::sliding_window_strict("9/h", 62),
         Policy::sliding_window_log("9/h"),
         Concurrency::new(9)
-            .and_then(|it| it.with_lease(Duration::from_hours(1)))
+            .and_then(|permits| permits.with_lease(Duration::from_hours(1)))
             .map(Concurrency::into_policy),
     ];
     for policy in policies {
@@ -96,6 +96,23 @@ fn every_request_id_that_is_forgotten_early_is_counted() {
     assert_eq!(lost, counted);
     assert!(lost > 0);
     assert_eq!(store.stats().forced_evictions, 0, "no counter made room for an id");
+}
+
+/// The daemon refuses `--max-keys` below 1,000. In a store for 16 keys no batch of 32 fits.
+#[test]
+fn the_keys_of_one_request_always_fit_a_store_of_a_thousand() {
+    let store = Arc::new(builder().max_keys(1_000).build());
+    let policy = Policy::token_bucket("9/h").unwrap().with_name("hourly");
+    let limiter = limiter_over(&store, policy.clone());
+    // The table is full of counters that are not fresh when most of the requests come.
+    for request in 0..5_000 {
+        let keys: Vec<String> = (0..32).map(|key| format!("{request}-{key}")).collect();
+        let charges =
+            keys.iter().fold(Charges::new(), |charges, key| charges.charge(key, &policy, 1));
+        let admitted = limiter.admit(charges).map(drop);
+        assert!(admitted.is_ok(), "request {request}: {admitted:?}");
+    }
+    assert!(store.stats().forced_evictions > 100_000, "{:?}", store.stats());
 }
 
 #[test]

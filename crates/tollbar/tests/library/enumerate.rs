@@ -64,7 +64,9 @@ impl Fixture<'_> {
 
 fn explore_all(kind: Kind, vary: impl Fn(&PolicySpec) -> Vec<PolicySpec>) {
     let mut answers = 0;
-    for (limit, window_us) in (1..=3).flat_map(|limit| (2..=4).map(move |it| (limit, it))) {
+    for (limit, window_us) in
+        (1..=3).flat_map(|limit| (2..=4).map(move |window_us| (limit, window_us)))
+    {
         for spec in vary(&PolicySpec::new(kind, limit, window_us)) {
             let policy = spec.build().unwrap();
             // Windows of all lengths begin here. The beginning of time is a case of its own where
@@ -81,7 +83,8 @@ fn explore_all(kind: Kind, vary: impl Fn(&PolicySpec) -> Vec<PolicySpec>) {
 fn explore_from(start_us: u64, policy: &Policy) -> usize {
     let state = vec![0; policy.algorithm().words()];
     let start = Point { now_us: start_us, log: Log::default(), state };
-    let mut fixture = Fixture { policy, policy_model: PolicyModel::of(policy), answers: 0 };
+    let mut fixture =
+        Fixture { policy, policy_model: PolicyModel::from_policy(policy), answers: 0 };
     fixture.explore(start);
     fixture.answers
 }

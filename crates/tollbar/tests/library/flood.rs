@@ -204,7 +204,7 @@ fn send(store: &MemoryStore, id: u32, policy: &Policy) -> bool {
     let mut entries = [Entry::new("key", policy)];
     let once = Once { request_id: &id.to_le_bytes(), ttl: Duration::from_mins(10) };
     store.decide(Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
-    Decisions::of(&entries).is_allowed()
+    Decisions::from_entries(&entries).is_allowed()
 }
 
 /// How many of the request ids the store remembers, where they have spent the whole limit: of those

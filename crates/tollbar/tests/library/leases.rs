@@ -94,9 +94,9 @@ fn a_lease_is_released_once_and_by_its_own_id() {
     let second = limiter.lease_n("key", 3).unwrap();
     assert_ne!(first.id, second.id);
     let left = || limiter.peek("key").remaining().unwrap();
-    assert!(limiter.release(&Lease::of("key", first.id)));
+    assert!(limiter.release(&Lease::from_id("key", first.id)));
     assert_eq!(left(), 2);
-    for gone in [&first, &Lease::of("key", 0), &Lease::of("other", second.id)] {
+    for gone in [&first, &Lease::from_id("key", 0), &Lease::from_id("other", second.id)] {
         assert!(!limiter.release(gone));
         assert!(!limiter.renew(&mut gone.clone()));
         assert_eq!(left(), 2);
@@ -136,7 +136,7 @@ fn the_leases_of_a_batch_have_names_of_their_own_and_a_denied_one_has_none() {
             Entry::new("key", &policy).with_cost(costs[1]),
         ];
         store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
-        (Decisions::of(&entries), entries[0].stamp(), entries[2].stamp())
+        (Decisions::from_entries(&entries), entries[0].stamp(), entries[2].stamp())
     };
     let (verdict, first, second) = batch([1, 3]);
     assert!(verdict.is_allowed() && first != second);
@@ -144,9 +144,9 @@ fn the_leases_of_a_batch_have_names_of_their_own_and_a_denied_one_has_none() {
     assert_eq!(batch([1, 1]).0.outcome(), Outcome::Busy);
     assert_eq!(limiter.peek("key").remaining().unwrap(), 1);
     assert_eq!(store.check_now(b"key", &rate, 0).remaining().unwrap(), 1);
-    assert!(limiter.release(&Lease::of("key", second)));
+    assert!(limiter.release(&Lease::from_id("key", second)));
     assert_eq!(limiter.peek("key").remaining().unwrap(), 4);
-    assert!(limiter.release(&Lease::of("key", first)));
+    assert!(limiter.release(&Lease::from_id("key", first)));
     assert_eq!(limiter.peek("key").remaining().unwrap(), 5);
 }
 
@@ -193,7 +193,7 @@ fn permits_without_a_lease_cannot_be_leased_or_released() {
     let limiter = over(&store, Concurrency::new(2).unwrap().with_name("permits"));
     assert!(matches!(limiter.lease("key"), Err(LeaseError::NoLease)));
     let _permit = limiter.try_acquire("key").unwrap();
-    let mut lease = Lease::of("key", 1);
+    let mut lease = Lease::from_id("key", 1);
     assert!(!limiter.release(&lease) && !limiter.renew(&mut lease));
     assert_eq!(limiter.peek("key").remaining(), Some(1));
 }
@@ -305,7 +305,8 @@ proptest! {
                 }
                 _ => {}
             }
-            let out: u64 = held.iter().filter(|(_, _, end, _)| *end > now).map(|it| it.3).sum();
+            let out = held.iter().filter(|(_, _, end, _)| *end > now);
+            let out: u64 = out.map(|(.., permits)| permits).sum();
             // With a clock that goes back, what has ended may not be held any more.
             prop_assert!(subject.peek(now, b"key", &policies[0]).remaining
                 >= policies[0].limit().saturating_sub(out));

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollbar::store::block_on;
-use tollbar::store::{Adjustment, ReservationId};
+use tollbar::store::{Adjustment, ReservationRef};
 use tollbar::{
     AsyncConcurrencyLimiter, AsyncLimiter, Batch, BuildError, Charges, Concurrency, Decision,
     Decisions, Degraded, DenyReason, Entry, Feature, Limiter, ManualClock, MemoryStore,
@@ -20,12 +20,12 @@ fn bucket(rate: &str) -> Policy {
 
 /// A store across a network that does not answer, or only after a while.
 #[derive(Debug)]
-struct Remote {
+struct RemoteStore {
     inner: MemoryStore,
     is_down: bool,
 }
 
-impl Remote {
+impl RemoteStore {
     fn reply<'a, T: Send + 'a>(&self, answer: Result<T, StoreError>) -> Reply<'a, T> {
         let down = || StoreError::Unavailable { source: Arc::new(std::fmt::Error) };
         let answer = if self.is_down { Err(down()) } else { answer };
@@ -46,7 +46,7 @@ impl Remote {
     }
 }
 
-impl Store for Remote {
+impl Store for RemoteStore {
     fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
         self.inner.supports(feature)
     }
@@ -69,7 +69,7 @@ impl Store for Remote {
 
     fn settle<'a, 'e: 'a>(
         &'a self,
-        _: ReservationId,
+        _: ReservationRef<'a>,
         _: &'a mut [Adjustment<'e>],
     ) -> Reply<'a, bool> {
         self.reply(Ok(false))
@@ -80,11 +80,11 @@ impl Store for Remote {
     }
 }
 
-fn remote(is_down: bool) -> Arc<Remote> {
-    Arc::new(Remote { inner: MemoryStore::builder().max_keys(100).build(), is_down })
+fn remote(is_down: bool) -> Arc<RemoteStore> {
+    Arc::new(RemoteStore { inner: MemoryStore::builder().max_keys(100).build(), is_down })
 }
 
-fn limiter_on(store: Arc<Remote>, on_outage: OutagePolicy) -> AsyncLimiter {
+fn limiter_on(store: Arc<RemoteStore>, on_outage: OutagePolicy) -> AsyncLimiter {
     let policy = bucket("3/month").with_name("api");
     AsyncLimiter::builder(policy, store).on_outage(on_outage).build().unwrap()
 }
@@ -311,7 +311,7 @@ fn the_binding_decision_is_the_longest_retry_or_the_least_left() {
 
 #[test]
 fn a_request_under_nothing_enforced_passes_and_names_nothing() {
-    assert!(Decisions::of(&[]).is_allowed());
+    assert!(Decisions::from_entries(&[]).is_allowed());
     let policy = bucket("1/month");
     let limiter = Limiter::new(policy.clone());
     let ask = || {

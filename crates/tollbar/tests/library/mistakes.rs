@@ -144,7 +144,7 @@ fn a_cost_above_the_capacity_never_passes_even_during_an_outage() {
         assert_eq!(decisions.binding(), Some(1));
         assert_eq!(decisions.denied().unwrap().reason(), DenyReason::ExceedsCapacity);
         let denied = block_on(limiter.check_n("a", 5)).unwrap().denied();
-        assert!(denied.is_none_or(|it| it.reason() == DenyReason::Outage));
+        assert!(denied.is_none_or(|denied| denied.reason() == DenyReason::Outage));
     }
 }
 
@@ -175,7 +175,13 @@ fn an_outage_that_is_counted_here_goes_by_the_policies_of_the_charges() {
     let many = Policy::token_bucket("1000/s").unwrap().with_name("many");
     let ask = || block_on(limiter.admit(Charges::new().charge("a", &many, 1).charge("a", &one, 1)));
     let grant = ask().unwrap();
-    assert!(grant.decisions().each().iter().all(|it| it.degraded() == Some(Degraded::Fallback)));
+    assert!(
+        grant
+            .decisions()
+            .each()
+            .iter()
+            .all(|decision| decision.degraded() == Some(Degraded::Fallback))
+    );
     let error = ask().unwrap_err();
     assert_eq!(error.decisions().unwrap().binding(), Some(1), "half of two a minute is spent");
 }

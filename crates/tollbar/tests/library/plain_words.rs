@@ -66,7 +66,7 @@ impl Twins {
 }
 
 /// A charge that is settled later.
-struct Reserved {
+struct OpenReservation {
     cost: u64,
     stamp: u64,
     receipt: Receipt,
@@ -100,7 +100,7 @@ proptest! {
         ops in vec(log_op(), 1..60),
     ) {
         let mut twins = Twins::new(Policy::sliding_window_log(&*format!("{limit}/20us")).unwrap());
-        let mut open: Vec<Reserved> = Vec::new();
+        let mut open: Vec<OpenReservation> = Vec::new();
         for op in ops {
             match op {
                 LogOp::Check { cost } => {
@@ -114,7 +114,7 @@ proptest! {
                         Ok(reservation) => {
                             prop_assert_eq!(decision, reservation.decision());
                             let receipt = reservation.receipt().unwrap().clone();
-                            open.push(Reserved { cost, stamp, receipt });
+                            open.push(OpenReservation { cost, stamp, receipt });
                         }
                         Err(ReserveError::Denied(denied)) => {
                             prop_assert_eq!(decision, denied.decision());
@@ -123,7 +123,7 @@ proptest! {
                     }
                 }
                 LogOp::Settle { which, spent } if which < open.len() => {
-                    let Reserved { cost, stamp, receipt } = open.swap_remove(which);
+                    let OpenReservation { cost, stamp, receipt } = open.swap_remove(which);
                     let charge = twins.limiter().commit(&receipt, spent).unwrap().charges()[0];
                     if spent <= cost {
                         prop_assert_eq!(twins.refund(stamp, cost - spent), charge.refunded);
@@ -173,7 +173,7 @@ fn a_charge_takes_the_place_of_one_that_was_given_back() {
 }
 
 /// A lease that is held, by both of its names.
-struct Held {
+struct HeldLease {
     lease: HeldPermits,
     stamp: u64,
 }
@@ -206,20 +206,20 @@ proptest! {
     ) {
         let leased = Concurrency::new(limit).unwrap().with_lease(Duration::from_micros(ttl_us));
         let mut twins = Twins::new(leased.unwrap().into_policy());
-        let mut held: Vec<Held> = Vec::new();
+        let mut held: Vec<HeldLease> = Vec::new();
         for op in ops {
             match op {
                 LeaseOp::Take { cost } => {
                     let mut entries = [Entry::new("key", &twins.policy).with_cost(cost)];
                     twins.store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
                     let granted = entries[0].decision();
-                    let lease = HeldPermits::of(&entries[0]);
+                    let lease = HeldPermits::from_entry(&entries[0]);
                     let (decision, stamp) = twins.transition(cost);
                     prop_assert_eq!(Some(decision), granted);
-                    held.extend(lease.map(|lease| Held { lease, stamp }));
+                    held.extend(lease.map(|lease| HeldLease { lease, stamp }));
                 }
                 LeaseOp::Release { which, amount } if which < held.len() => {
-                    let Held { lease, stamp } = held.swap_remove(which);
+                    let HeldLease { lease, stamp } = held.swap_remove(which);
                     let returned = twins.store.refund_now(b"key", &twins.policy, lease.stamp, amount);
                     prop_assert_eq!(twins.refund(stamp, amount), returned);
                 }
@@ -227,7 +227,7 @@ proptest! {
                 LeaseOp::Move { forward_us } => twins.move_clock(forward_us, 0),
             }
             // A name of plain words may return once its lease has ended.
-            held.retain(|it| it.lease.ends_at().unwrap() > twins.clock.now());
+            held.retain(|permit| permit.lease.ends_at().unwrap() > twins.clock.now());
             let expected = twins.store.check_now(b"key", &twins.policy, 0);
             prop_assert_eq!(twins.transition(0).0, expected);
             let is_fresh = twins.algorithm().fresh_at(&twins.words) <= twins.clock.now();

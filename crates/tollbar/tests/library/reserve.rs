@@ -236,7 +236,7 @@ fn permits_of_a_reservation_come_back_when_it_is_settled() {
         let denied = admit().unwrap_err().decisions().unwrap().denied().unwrap();
         assert_eq!(denied.reason(), DenyReason::Busy);
         let settlement = limiter.commit(&receipt, 100).unwrap();
-        let refunds: Vec<u64> = settlement.charges().iter().map(|it| it.refunded).collect();
+        let refunds: Vec<u64> = settlement.charges().iter().map(|charge| charge.refunded).collect();
         assert_eq!((refunds, settlement.permits_returned(), left()), (vec![300], 1, 1));
     }
 }
@@ -403,10 +403,54 @@ fn a_reservation_by_id_gets_the_same_receipt_and_pays_once() {
     let first = reserve();
     assert_eq!(reserve(), first);
     assert_eq!(limiter.peek("key").remaining().unwrap(), 40);
-    limiter.commit(&first, 5).unwrap();
-    assert_eq!(limiter.peek("key").remaining().unwrap(), 55);
-    let again = reserve();
-    assert!(matches!(limiter.commit(&again, 0), Err(SettleError::NotOpen)));
+    // All of it was needed: the request has paid, and is done.
+    limiter.commit(&first, 20).unwrap();
+    assert!(matches!(limiter.commit(&reserve(), 0), Err(SettleError::NotOpen)));
+    assert_eq!(limiter.peek("key").remaining().unwrap(), 40);
+}
+
+/// Reserve, cancel, reserve again with the same id: 90 of 90 passed, and one had paid.
+#[test]
+fn an_id_whose_reservation_gave_something_back_pays_again() {
+    let limiter = Fixture::new().limiter(bucket("60/min"));
+    let policy = bucket("60/min");
+    let reserve = || {
+        let charges = Charges::new().charge("key", &policy, 20).request_id("id").reserve_for(TTL);
+        Some(limiter.admit(charges).ok()?.into_receipt().unwrap())
+    };
+    let left = || limiter.peek("key").remaining().unwrap();
+    limiter.cancel(&reserve().unwrap()).unwrap();
+    assert_eq!(left(), 60);
+    // Of 20 reserved, 15 are spent each time, until the limit denies.
+    for spent in [15, 30, 45] {
+        limiter.commit(&reserve().unwrap(), 15).unwrap();
+        assert_eq!(left(), 60 - spent);
+    }
+    assert!(reserve().is_none(), "what is left, 15, is less than is reserved");
+}
+
+/// A concurrency limit of 2 admitted 100 of 100: each took a permit, gave it back and came with the same id.
+#[test]
+fn an_id_whose_lease_came_back_takes_another() {
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter(bucket("60/min"));
+    let lease = Duration::from_secs(5);
+    let permits = Concurrency::new(2).unwrap().with_lease(lease).unwrap();
+    let admit = || limiter.admit(Charges::new().permit("key", &permits, 1).request_id("id"));
+    let in_flight =
+        || 2 - fixture.store.check_now(b"key", permits.as_policy(), 0).remaining().unwrap();
+    let grant = admit().unwrap();
+    assert_eq!(in_flight(), 1);
+    drop(grant);
+    assert_eq!(in_flight(), 0);
+    let again = admit().unwrap();
+    assert_eq!(in_flight(), 1, "the id takes another permit");
+    // A lease that ends by itself ends the id as well.
+    fixture.clock.advance(lease);
+    assert_eq!(in_flight(), 0);
+    let third = admit().unwrap();
+    assert_eq!(in_flight(), 1);
+    drop((again, third));
 }
 
 #[test]

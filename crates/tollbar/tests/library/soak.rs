@@ -127,7 +127,9 @@ impl Fixture {
             _ => {
                 let reserved = 1 + random.below(100);
                 match self.tokens.reserve(&name, reserved) {
-                    Ok(it) => Holding::Reservation(key, it.receipt().unwrap().clone(), reserved),
+                    Ok(reservation) => {
+                        Holding::Reservation(key, reservation.receipt().unwrap().clone(), reserved)
+                    }
                     Err(_) => Holding::Nothing,
                 }
             }

@@ -94,7 +94,7 @@ fn threads_with_batches_admit_exactly_the_lesser_limit_and_charge_both_alike() {
         let pass = |store: &MemoryStore, key: &str| {
             let mut entries = [Entry::new("everyone", all), Entry::new(key, &client)];
             store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
-            Decisions::of(&entries).is_allowed()
+            Decisions::from_entries(&entries).is_allowed()
         };
         let counts = admitted(&store, threads, &keys, 40, pass);
         // Five clients of 30 under a total of 100: the total binds, and is spent exactly.

@@ -236,7 +236,7 @@ fn ten_thousand_wait_and_each_goes_in_its_turn() {
     // All that is left at once, if nobody looks for long enough.
     fixture.timer.advance(Duration::from_secs(1));
     fixture.run();
-    let order: Vec<usize> = fixture.departures.iter().map(|it| it.task).collect();
+    let order: Vec<usize> = fixture.departures.iter().map(|departure| departure.task).collect();
     assert!(order.is_sorted() && order.len() == 10_000);
     fixture.assert_empty();
 }

@@ -37,7 +37,7 @@ fn remaining(store: &MemoryStore, key: &str, policy: &Policy) -> u64 {
 fn all_or_none(store: &MemoryStore, keys: [(&str, &Policy); 2]) -> bool {
     let mut entries = keys.map(|(key, policy)| Entry::new(key, policy));
     store.decide(tollbar::Batch::all_or_none(&mut entries)).wait().unwrap();
-    Decisions::of(&entries).is_allowed()
+    Decisions::from_entries(&entries).is_allowed()
 }
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
@@ -244,7 +244,7 @@ fn reserve(store: &MemoryStore, policy: &Policy, id: u128, cost: u64) -> u64 {
     let mut entries = [Entry::new("key", policy).with_cost(cost)];
     let hold = Hold { id: ReservationId(id), ttl: Duration::from_secs(60) };
     store.decide(tollbar::Batch::all_or_none(&mut entries).held(hold)).wait().unwrap();
-    assert!(Decisions::of(&entries).is_allowed());
+    assert!(Decisions::from_entries(&entries).is_allowed());
     entries[0].stamp()
 }
 
@@ -252,7 +252,7 @@ fn reserve(store: &MemoryStore, policy: &Policy, id: u128, cost: u64) -> u64 {
 fn cancel(store: &MemoryStore, policy: &Policy, id: u128, stamp: u64, reserved: u64) -> bool {
     let spending = Spending { reserved, spent: 0 };
     let mut adjustments = [Adjustment::new(b"key", policy, stamp, spending)];
-    store.settle(ReservationId(id), &mut adjustments).wait().unwrap()
+    store.settle(ReservationId(id).into(), &mut adjustments).wait().unwrap()
 }
 
 fn once(store: &MemoryStore, policy: &Policy) -> u64 {

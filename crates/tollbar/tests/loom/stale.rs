@@ -204,6 +204,6 @@ fn a_key_that_is_forgotten_as_fresh_is_put_back_by_a_batch_with_a_later_reading(
     forgotten_and_put_back(|store, policy| {
         let mut entries = [Entry::new("key", policy)];
         store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
-        Decisions::of(&entries).is_allowed()
+        Decisions::from_entries(&entries).is_allowed()
     });
 }

@@ -22,7 +22,7 @@ struct Fixture {
 
 /// Somebody who waits, and whether it was woken. Nothing between two threads goes by the flag, so
 /// loom need not know of it.
-struct Person {
+struct WaitingTask {
     future: Pin<Box<dyn Future<Output = bool> + Send>>,
     woken: Arc<Flag>,
 }
@@ -49,18 +49,17 @@ impl Fixture {
         Self { limiter, timer, clock }
     }
 
-    fn come(&self) -> Person {
+    fn come(&self) -> WaitingTask {
         come(&self.limiter)
     }
 
-    /// Lets time pass until everybody of `people` has gone; when each did, in intervals.
-    fn finish(&self, people: &mut [Person]) -> Vec<u64> {
-        let mut went = vec![0; people.len()];
+    /// Lets time pass until all of `tasks` have gone; when each did, in intervals.
+    fn finish(&self, tasks: &mut [WaitingTask]) -> Vec<u64> {
+        let mut went = vec![0; tasks.len()];
         for _ in 1..=4 {
-            while let Some(at) =
-                (0..people.len()).find(|at| went[*at] == 0 && people[*at].is_awake())
+            while let Some(at) = (0..tasks.len()).find(|at| went[*at] == 0 && tasks[*at].is_awake())
             {
-                if people[at].poll() {
+                if tasks[at].poll() {
                     let after_us = self.clock.now().as_micros() - 1_000_000;
                     went[at] = after_us / INTERVAL.as_micros() as u64;
                 }
@@ -73,15 +72,15 @@ impl Fixture {
     }
 }
 
-fn come(limiter: &Limiter) -> Person {
+fn come(limiter: &Limiter) -> WaitingTask {
     let limiter = limiter.clone();
     let future = Box::pin(async move { limiter.wait("key").await.is_ok() });
-    let mut person = Person { future, woken: Arc::default() };
-    assert!(!person.poll(), "the first turn is taken");
-    person
+    let mut task = WaitingTask { future, woken: Arc::default() };
+    assert!(!task.poll(), "the first turn is taken");
+    task
 }
 
-impl Person {
+impl WaitingTask {
     /// Whether it has gone.
     fn poll(&mut self) -> bool {
         let waker = Waker::from(Arc::clone(&self.woken));

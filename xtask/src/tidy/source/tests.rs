@@ -3,17 +3,20 @@
 use super::*;
 
 fn places(findings: &[Finding]) -> Vec<(&str, usize)> {
-    findings.iter().map(|it| (it.path.as_str(), it.line)).collect()
+    findings.iter().map(|finding| (finding.path.as_str(), finding.line)).collect()
 }
 
 /// The lines a check finds in one file of the library.
 fn lines_found(check: fn(&Tree) -> Vec<Finding>, text: &str) -> Vec<usize> {
-    check(&Tree::of(&[("crates/tollbar/src/lib.rs", text)])).iter().map(|it| it.line).collect()
+    check(&Tree::from_files(&[("crates/tollbar/src/lib.rs", text)]))
+        .iter()
+        .map(|finding| finding.line)
+        .collect()
 }
 
 #[test]
 fn sources_open_by_saying_what_they_are() {
-    let tree = Tree::of(&[
+    let tree = Tree::from_files(&[
         ("crates/a/src/lib.rs", "//! Good.\n"),
         ("crates/a/src/deep/er.rs", "use std::fmt;\n//! Too late.\n"),
         ("crates/a/tests/b.rs", "use a;\n"),
@@ -28,7 +31,7 @@ fn sources_open_by_saying_what_they_are() {
 #[test]
 fn long_files_are_found() {
     let lines = |count: usize| "\n".repeat(count);
-    let tree = Tree::of(&[
+    let tree = Tree::from_files(&[
         ("src/full.rs", &lines(1_000)),
         ("src/long.rs", &lines(1_001)),
         ("crates/a/tests/longer.rs", &lines(1_001)),
@@ -42,7 +45,7 @@ fn long_files_are_found() {
 fn unsafe_is_allowed_in_its_places_only() {
     let code = format!("// {UNSAFE_LINT}\n#[expect({UNSAFE_LINT}, reason = \"r\")]\nfn f() {{}}\n");
     let split = format!("#![allow(\n    {UNSAFE_LINT},\n)]\n");
-    let tree = Tree::of(&[
+    let tree = Tree::from_files(&[
         ("crates/tollbar/src/memory/pages.rs", &code),
         ("crates/tollbar/src/memory/prefetch.rs", &code),
         ("crates/bench/src/floor.rs", &code),

@@ -86,7 +86,8 @@ fn all_or_none(workload: &'static str, expected: Expectation, window: Rate) -> T
         count(keys, |key| {
             let mut entries = [Entry::new(key, &bucket), Entry::new(key, &window)];
             let answer = store.decide(Batch::all_or_none(&mut entries)).wait();
-            let is_allowed = |entry: &Entry<'_>| entry.decision().is_some_and(|it| it.is_allowed());
+            let is_allowed =
+                |entry: &Entry<'_>| entry.decision().is_some_and(|decision| decision.is_allowed());
             answer.is_ok() && entries.iter().all(is_allowed)
         })
     })
@@ -105,7 +106,8 @@ fn reserve_and_commit() -> Trial {
 
 /// Leases one permit, and releases it.
 fn lease_and_release() -> Trial {
-    let permits = Concurrency::new(100).and_then(|it| it.with_lease(Duration::from_mins(1)));
+    let permits = Concurrency::new(100)
+        .and_then(|concurrency| concurrency.with_lease(Duration::from_mins(1)));
     let permits = permits.expect("a hundred leases are within bounds").with_name("bench");
     let limiter = ConcurrencyLimiter::builder(permits).store(store(0)).build();
     let limiter = limiter.expect("the permits have a name");

@@ -24,7 +24,10 @@ pub(crate) fn build(table: &Table) -> FamilyTable {
     let direct = Arc::clone(&store);
     built.trials.push(Trial::allowing("tollbar_store", move |keys| {
         count(keys, |key| {
-            direct.check(key.as_bytes(), &policy, 1).wait().is_ok_and(|it| it.is_allowed())
+            direct
+                .check(key.as_bytes(), &policy, 1)
+                .wait()
+                .is_ok_and(|decision| decision.is_allowed())
         })
     }));
     built.trials.push(Trial::allowing("tollbar_check_many_16", move |keys| {

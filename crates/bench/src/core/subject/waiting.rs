@@ -3,6 +3,8 @@
 //! All on one runtime of one thread, which the threads that measure take turns to drive: leaky-bucket
 //! keeps a sleep for as long as it lives, and waits for ever once the runtime of that has ended.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark that panics is seen")]
+
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;

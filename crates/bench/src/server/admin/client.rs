@@ -58,7 +58,7 @@ impl Client {
 
     /// A page of all exemptions.
     pub(super) fn exemptions(&mut self, rows: u64, cursor: Option<&str>) -> io::Result<Page> {
-        let cursor = cursor.map_or_else(String::new, |it| format!("&cursor={it}"));
+        let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
         let path = format!("/v1/rate-limit/exemptions?limit={rows}{cursor}");
         let page = self.ask("GET", &path, "")?;
         let rows = page["items"].as_array().map_or(0, Vec::len) as u64;

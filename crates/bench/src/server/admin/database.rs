@@ -61,7 +61,8 @@ impl Database {
         let mut daemon = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let made = daemon.stdout.take().map(BufReader::new).map(|lines| {
             let mut lines = lines.lines().map_while(Result::ok);
-            let token = lines.find_map(|it| Some(it.split_once("(shown once): ")?.1.to_owned()));
+            let token =
+                lines.find_map(|line| Some(line.split_once("(shown once): ")?.1.to_owned()));
             database.token = token.ok_or_else(|| io::Error::other("there is no first token"))?;
             // It listens before it says so.
             let mut client = Client::connect(port, &database.token)?;

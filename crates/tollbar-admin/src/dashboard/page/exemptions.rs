@@ -60,10 +60,10 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
         exemptions::list(context.admin, context.actor(), &context.page_request(ROWS)).await?;
     let rules = context.admin.daemon.engine.rules();
     let names: HashMap<&str, &str> =
-        rules.rules().iter().map(|it| (&**it.identity(), &*it.name)).collect();
-    let row = |it: &Exemption| {
-        let name = names.get(it.rule_id.as_str()).copied();
-        ExemptionListRow::of(it, name.unwrap_or(&it.rule_id))
+        rules.rules().iter().map(|rule| (&**rule.identity(), &*rule.name)).collect();
+    let row = |exemption: &Exemption| {
+        let name = names.get(exemption.rule_id.as_str()).copied();
+        ExemptionListRow::new(exemption, name.unwrap_or(&exemption.rule_id))
     };
     let rows = paged.rows.iter().map(row).collect();
     let next = PageContext::next_href("/exemptions", paged.next);
@@ -116,18 +116,18 @@ pub(crate) async fn delete(context: &PageContext<'_>, id: &str) -> PageResult {
 }
 
 impl ExemptionListRow {
-    pub(crate) fn of(it: &Exemption, rule: &str) -> Self {
-        let kind = KINDS.iter().find(|kind| kind.0 == it.subject_type);
+    pub(crate) fn new(exemption: &Exemption, rule: &str) -> Self {
+        let kind = KINDS.iter().find(|kind| kind.0 == exemption.subject_type);
         Self {
-            id: it.exemption_id,
-            kind: kind.map_or(it.subject_type, |kind| kind.1),
-            subject: UntrustedText::new(&*it.subject_value),
-            label: escape_invisible(&it.subject_value),
+            id: exemption.exemption_id,
+            kind: kind.map_or(exemption.subject_type, |kind| kind.1),
+            subject: UntrustedText::new(&*exemption.subject_value),
+            label: escape_invisible(&exemption.subject_value),
             rule: UntrustedText::new(rule),
-            rule_href: rule_href(&it.rule_id),
-            reason: UntrustedText::new(it.reason.as_deref().unwrap_or("–")),
-            until: expiry_text(it.expires_at.map(|it| it.0)),
-            by: UntrustedText::new(&*it.created_by),
+            rule_href: rule_href(&exemption.rule_id),
+            reason: UntrustedText::new(exemption.reason.as_deref().unwrap_or("–")),
+            until: expiry_text(exemption.expires_at.map(|end| end.0)),
+            by: UntrustedText::new(&*exemption.created_by),
         }
     }
 }

@@ -120,7 +120,7 @@ async fn explain(context: &PageContext<'_>, about: &str) -> Result<ExplanationPa
             let detail = "no denial of this id is remembered here: each node keeps its latest ones";
             Problem::invalid_field("", detail)
         })?;
-        return Ok(ExplanationPanel::of_denial(&denial));
+        return Ok(ExplanationPanel::from_denial(&denial));
     }
     let description = if about.is_empty() {
         RequestDescription::of_form(context)?
@@ -133,7 +133,7 @@ async fn explain(context: &PageContext<'_>, about: &str) -> Result<ExplanationPa
         .with_attributes(&pairs)?
         .with_cost(description.cost);
     let explanation = context.admin.daemon.engine.explain(&request).await;
-    Ok(ExplanationPanel::of(&explanation))
+    Ok(ExplanationPanel::from_explanation(&explanation))
 }
 
 impl RequestDescription {
@@ -168,7 +168,7 @@ impl RequestDescription {
         if query.non_empty("cost").is_some() {
             description.cost = query.number("cost")?;
         }
-        let lines = query.text("attributes").lines().filter(|it| !it.trim().is_empty());
+        let lines = query.text("attributes").lines().filter(|line| !line.trim().is_empty());
         for line in lines {
             let (name, value) = line.split_once('=').ok_or_else(|| {
                 Problem::invalid_field("attributes", "write one a line, such as user=42")
@@ -191,14 +191,14 @@ impl RequestDescription {
 }
 
 impl ExplanationPanel {
-    fn of_denial(denial: &Denial) -> Self {
-        let request = DeniedRequest::of(denial);
+    fn from_denial(denial: &Denial) -> Self {
+        let request = DeniedRequest::from_denial(denial);
         let verdict = &denial.verdict;
         let mut facts = vec![
             Fact::new("When (UTC)", DateTime(denial.at).to_string()),
             Fact::new("Request", request.description()),
         ];
-        facts.extend(request.subject.as_ref().map(|it| Fact::new("Subject", it.clone())));
+        facts.extend(request.subject.as_ref().map(|subject| Fact::new("Subject", subject.clone())));
         let attributes: Vec<String> =
             request.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
         if !attributes.is_empty() {
@@ -226,26 +226,28 @@ impl ExplanationPanel {
         }
     }
 
-    fn of(explanation: &Explanation) -> Self {
+    fn from_explanation(explanation: &Explanation) -> Self {
         let mut facts = vec![Fact::new(
             "As rules see it",
             format!("{} {}", explanation.method, explanation.path),
         )];
-        facts.extend(explanation.store_error.as_ref().map(|it| Fact::new("Store", it.clone())));
+        facts.extend(
+            explanation.store_error.as_ref().map(|error| Fact::new("Store", error.clone())),
+        );
         let limits = explanation.rules.iter().flat_map(|rule| {
-            rule.limits.iter().map(|it| LimitDecisionRow {
+            rule.limits.iter().map(|limit| LimitDecisionRow {
                 rule: UntrustedText::new(&*rule.name),
-                text: UntrustedText::new(&*it.text),
-                badge: badge(it.capacity),
-                passes: it.would_pass,
-                binds: it.binds,
+                text: UntrustedText::new(&*limit.text),
+                badge: badge(limit.enforcement),
+                passes: limit.would_pass,
+                binds: limit.binds,
                 cost: Count(rule.cost),
-                remaining: or_dash(it.remaining.map(Count)),
-                reset: or_dash(it.reset_at.map(DateTime)),
+                remaining: or_dash(limit.remaining.map(Count)),
+                reset: or_dash(limit.reset_at.map(DateTime)),
             })
         });
-        let is_idle = |it: &&RuleExplanation| it.fate == RuleFate::NotMatched;
-        let used = explanation.rules.iter().filter(|it| !is_idle(it));
+        let is_idle = |rule: &&RuleExplanation| rule.fate == RuleFate::NotMatched;
+        let used = explanation.rules.iter().filter(|rule| !is_idle(rule));
         let idle = explanation.rules.iter().filter(is_idle).take(IDLE_MAX);
         Self {
             is_allowed: explanation.is_allowed,
@@ -253,7 +255,7 @@ impl ExplanationPanel {
             summary: sentence(&explanation.summary),
             facts,
             limits: limits.collect(),
-            fates: used.chain(idle).map(RuleFateRow::of).collect(),
+            fates: used.chain(idle).map(RuleFateRow::from_explanation).collect(),
             again: None,
         }
     }
@@ -266,7 +268,7 @@ impl Fact {
 }
 
 impl RuleFateRow {
-    fn of(rule: &RuleExplanation) -> Self {
+    fn from_explanation(rule: &RuleExplanation) -> Self {
         let word = match rule.fate {
             RuleFate::NotMatched => "does not match",
             RuleFate::Applied => "applies",
@@ -290,24 +292,34 @@ impl RuleFateRow {
 
 /// Returns a dash for what is not known.
 fn or_dash(value: Option<impl ToString>) -> String {
-    value.map_or_else(|| "–".to_owned(), |it| it.to_string())
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
 }
 
 /// What each limit said then.
 fn limits(verdict: &Verdict) -> Vec<LimitDecisionRow> {
-    let binding =
-        verdict.binding().map(|it| (it.rule().name.clone(), it.place(), it.enforcement()));
-    let limit = |it: tollbar_rules::RuleDecision<'_>| {
-        let decision = it.decision();
+    let binding = verdict.binding().map(|rule_decision| {
+        (rule_decision.rule().name.clone(), rule_decision.place(), rule_decision.enforcement())
+    });
+    let limit = |rule_decision: tollbar_rules::RuleDecision<'_>| {
+        let decision = rule_decision.decision();
         LimitDecisionRow {
-            binds: binding == Some((it.rule().name.clone(), it.place(), it.enforcement())),
-            rule: UntrustedText::new(&*it.rule().name),
-            text: UntrustedText::new(it.limit().text()),
-            badge: if it.degraded().is_some() { Some("degraded") } else { badge(it.enforcement()) },
+            binds: binding
+                == Some((
+                    rule_decision.rule().name.clone(),
+                    rule_decision.place(),
+                    rule_decision.enforcement(),
+                )),
+            rule: UntrustedText::new(&*rule_decision.rule().name),
+            text: UntrustedText::new(rule_decision.limit().text()),
+            badge: if rule_decision.degraded().is_some() {
+                Some("degraded")
+            } else {
+                badge(rule_decision.enforcement())
+            },
             passes: decision.is_allowed(),
-            cost: Count(it.cost()),
-            remaining: or_dash(it.remaining().map(Count)),
-            reset: or_dash(it.reset_at().map(DateTime)),
+            cost: Count(rule_decision.cost()),
+            remaining: or_dash(rule_decision.remaining().map(Count)),
+            reset: or_dash(rule_decision.reset_at().map(DateTime)),
         }
     };
     verdict.decisions().map(limit).collect()
@@ -337,8 +349,10 @@ fn again(request: &DeniedRequest) -> Option<String> {
 
 /// Without what the heading says, and with a full stop.
 fn sentence(text: &str) -> String {
-    let text =
-        ["allowed: ", "denied: "].iter().find_map(|it| text.strip_prefix(it)).unwrap_or(text);
+    let text = ["allowed: ", "denied: "]
+        .iter()
+        .find_map(|prefix| text.strip_prefix(prefix))
+        .unwrap_or(text);
     let text = crate::dashboard::view::untrusted_text::escape_invisible(text);
     if text.is_empty() || text.ends_with('.') { text } else { format!("{text}.") }
 }

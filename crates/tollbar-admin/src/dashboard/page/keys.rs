@@ -83,13 +83,13 @@ pub(crate) struct LimitRow {
 pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
     let (admin, actor) = (context.admin, context.actor());
     let top = usage::list_top_denied(admin, actor, None, TOP)?;
-    let row = |it: usage::DeniedSubject| {
-        let subject = UntrustedText::new(it.subject);
+    let row = |denied: usage::DeniedSubject| {
+        let subject = UntrustedText::new(denied.subject);
         KeysPanelRow {
-            href: key_href(&it.rule_id, &subject),
+            href: key_href(&denied.rule_id, &subject),
             subject,
-            rule: UntrustedText::new(it.rule),
-            count: Count(it.count),
+            rule: UntrustedText::new(denied.rule),
+            count: Count(denied.count),
         }
     };
     let top = render(&KeysPanel { rows: top.items.into_iter().map(row).collect() });
@@ -97,12 +97,13 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
     let page_request = PageRequest::first(CHOICES_MAX as u32);
     let rules = crate::operations::rules::list(admin, actor, &filter, &page_request).await?;
     let rules = rules.rows.into_iter();
-    let rules = rules.map(|it| (it.rule_id.unwrap_or_default(), escape_invisible(&it.rule.name)));
+    let rules =
+        rules.map(|rule| (rule.rule_id.unwrap_or_default(), escape_invisible(&rule.rule.name)));
     let (mut records, mut next) = (None, None);
     if context.permissions().see_all {
         let filter = KeyFilter::default();
         let paged = keys::list(admin, actor, &filter, &context.page_request(ROWS)).await?;
-        records = Some(paged.rows.into_iter().map(|it| KeyRecordRow::of(context, it)).collect());
+        records = Some(paged.rows.into_iter().map(|row| KeyRecordRow::new(context, row)).collect());
         next = PageContext::next_href("/keys", paged.next);
     }
     let rules = rules.collect();
@@ -131,18 +132,19 @@ async fn show_with(
     let rule = keys::find_in_force(admin, actor.reach(Permission::See)?, rule_id)?;
     let subject = &prefixed_subject(&rule, subject);
     let (limits, why_not) = match keys::peek(admin, actor, &counter_key(&rule, subject)).await {
-        Ok(usages) => (usages.limits.iter().map(LimitRow::of).collect(), None),
-        Err(it) if it.status == StatusCode::SERVICE_UNAVAILABLE => return Err(it),
-        Err(it) => (Vec::new(), Some(escape_invisible(&it.detail))),
+        Ok(usages) => (usages.limits.iter().map(LimitRow::from_usage).collect(), None),
+        Err(problem) if problem.status == StatusCode::SERVICE_UNAVAILABLE => return Err(problem),
+        Err(problem) => (Vec::new(), Some(escape_invisible(&problem.detail))),
     };
     let mut records = Vec::new();
     if context.permissions().see_all {
         let filter = KeyFilter { subject: Some(subject.clone()), ..KeyFilter::default() };
         let paged = keys::list(admin, actor, &filter, &context.page_request(ROWS)).await?;
         let holds =
-            |it: &KeyRow| it.record.rule.as_deref().is_none_or(|it| *it == **rule.identity());
-        records
-            .extend(paged.rows.into_iter().filter(holds).map(|it| KeyRecordRow::of(context, it)));
+            |row: &KeyRow| row.record.rule.as_deref().is_none_or(|id| *id == **rule.identity());
+        records.extend(
+            paged.rows.into_iter().filter(holds).map(|row| KeyRecordRow::new(context, row)),
+        );
     }
     let subject_text = UntrustedText::new(subject);
     let page = KeyPage {
@@ -160,7 +162,7 @@ async fn show_with(
         exempt: exemption_target(&rule, subject)
             .filter(|_| rule.identity().parse::<RuleId>().is_ok()),
     };
-    let status = problem.map_or(StatusCode::OK, |it| it.status);
+    let status = problem.map_or(StatusCode::OK, |problem| problem.status);
     Ok(crate::dashboard::response::render_page(status, &page))
 }
 
@@ -241,13 +243,13 @@ fn counts_addresses(rule: &Rule) -> bool {
 fn exemption_target(rule: &Rule, subject: &str) -> Option<(&'static str, String)> {
     let kinds = [("api", "api_key", "api_key"), ("user", "user", "user"), ("ip", "ip", "ip_cidr")];
     let (prefix, value) = subject.split_once(':').unwrap_or_default();
-    let prefix_kind = kinds.iter().find(|it| it.0 == prefix);
+    let prefix_kind = kinds.iter().find(|kind| kind.0 == prefix);
     match (rule.per.as_slice(), prefix_kind) {
         ([Per::Client], Some((.., kind))) => Some((kind, value.to_owned())),
         ([Per::Attribute(name)], prefix_kind) => {
-            let (.., kind) = kinds.iter().find(|it| it.1 == &**name)?;
+            let (.., kind) = kinds.iter().find(|kind| kind.1 == &**name)?;
             // Some subjects are told with what they are, some without.
-            let value = prefix_kind.filter(|it| it.1 == &**name).map_or(subject, |_| value);
+            let value = prefix_kind.filter(|kind| kind.1 == &**name).map_or(subject, |_| value);
             Some((kind, value.to_owned()))
         }
         _ => None,
@@ -255,32 +257,32 @@ fn exemption_target(rule: &Rule, subject: &str) -> Option<(&'static str, String)
 }
 
 impl LimitRow {
-    pub(crate) fn of(it: &LimitUsage) -> Self {
-        let used = Share { part: it.limit.saturating_sub(it.remaining), whole: it.limit };
+    pub(crate) fn from_usage(usage: &LimitUsage) -> Self {
+        let used = Share { part: usage.limit.saturating_sub(usage.remaining), whole: usage.limit };
         Self {
-            rule: UntrustedText::new(&*it.rule),
-            text: UntrustedText::new(&*it.limit_text),
-            remaining: Count(it.remaining),
-            limit: Count(it.limit),
+            rule: UntrustedText::new(&*usage.rule),
+            text: UntrustedText::new(&*usage.limit_text),
+            remaining: Count(usage.remaining),
+            limit: Count(usage.limit),
             used,
             meter: Meter {
                 percent: used.percent(),
-                class: if it.remaining == 0 { "denied" } else { "used" },
+                class: if usage.remaining == 0 { "denied" } else { "used" },
             },
-            reset: DateTime(it.reset_at.0),
+            reset: DateTime(usage.reset_at.0),
         }
     }
 }
 
 impl KeyRecordRow {
-    fn of(context: &PageContext<'_>, row: KeyRow) -> Self {
+    fn new(context: &PageContext<'_>, row: KeyRow) -> Self {
         let rules = context.admin.daemon.engine.rules();
         let name = |id: &str| {
             let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
             rule.map_or_else(|| id.to_owned(), |rule| rule.name.to_string())
         };
-        let it = row.record;
-        let (kind, factor) = match it.effect {
+        let record = row.record;
+        let (kind, factor) = match record.effect {
             KeyEffect::Ban => ("ban", String::new()),
             KeyEffect::Boost { factor_percent } => ("boost", format!("to {factor_percent}%")),
         };
@@ -288,13 +290,13 @@ impl KeyRecordRow {
             id: row.id,
             kind,
             factor,
-            label: escape_invisible(&it.subject),
-            subject: UntrustedText::new(it.subject),
+            label: escape_invisible(&record.subject),
+            subject: UntrustedText::new(record.subject),
             rule: UntrustedText::new(
-                it.rule.as_deref().map_or_else(|| "all rules".to_owned(), name),
+                record.rule.as_deref().map_or_else(|| "all rules".to_owned(), name),
             ),
-            reason: UntrustedText::new(it.reason.as_deref().unwrap_or("–")),
-            until: expiry_text(it.expires_at),
+            reason: UntrustedText::new(record.reason.as_deref().unwrap_or("–")),
+            until: expiry_text(record.expires_at),
             by: UntrustedText::new(row.created_by),
         }
     }

@@ -6,7 +6,7 @@ use askama::Template;
 
 use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::dashboard::panel::overview::OverviewPanels;
-use crate::dashboard::panel::traffic::Range;
+use crate::dashboard::panel::traffic::TimeRange;
 use crate::dashboard::response;
 use crate::dashboard::view::layout::{Layout, NavItem};
 use crate::operations::auth::access::Permission;
@@ -40,14 +40,18 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
         // Tenants have no fleet to look after.
         return Ok(response::redirect(can.home()));
     }
-    let range = Range::of(context.query.text("range"));
+    let range = TimeRange::from_name(context.query.text("range"));
     let OverviewPanels { now, health, traffic, rules, keys, tail } =
         OverviewPanels::gather(context.admin, range).await;
-    let choice = |name, href, it| RangeChoice { name, href, is_current: it == range };
+    let choice =
+        |name, href, link_range| RangeChoice { name, href, is_current: link_range == range };
     PageContext::page(&OverviewPage {
         layout: context.layout(NavItem::Overview),
-        ranges: [choice("15 min", "/", Range::Minutes), choice("24 h", "/?range=24h", Range::Day)],
-        is_live_chart: range == Range::Minutes,
+        ranges: [
+            choice("15 min", "/", TimeRange::Minutes),
+            choice("24 h", "/?range=24h", TimeRange::Day),
+        ],
+        is_live_chart: range == TimeRange::Minutes,
         now,
         health,
         traffic,

@@ -19,7 +19,7 @@ struct OwnUsagePage {
 
 pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
     let limits = match usage::get_own(context.admin, context.actor()).await {
-        Ok(usages) => usages.limits.iter().map(LimitRow::of).collect(),
+        Ok(usages) => usages.limits.iter().map(LimitRow::from_usage).collect(),
         Err(problem) if problem.status == StatusCode::NOT_FOUND => Vec::new(),
         Err(problem) => return Err(problem),
     };

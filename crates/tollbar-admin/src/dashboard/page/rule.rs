@@ -2,22 +2,23 @@
 
 use askama::Template;
 use hyper::StatusCode;
-use tollbar_rules::Rule;
 use tollbar_rules::admin::to_yaml;
+use tollbar_rules::{Rule, RuleWarning};
 
 use super::super::rule_text::{FieldDiff, changes};
 use super::exemptions::{ExemptForm, ExemptionListRow, KINDS};
 use super::rules::badges;
 use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::dashboard::panel::overview::{KeysPanel, render, rule_href};
-use crate::dashboard::panel::traffic::{Range, TrafficPanel};
+use crate::dashboard::panel::traffic::{TimeRange, TrafficPanel};
 use crate::dashboard::response;
 use crate::dashboard::view::formatting::DateTime;
 use crate::dashboard::view::layout::{Layout, NavItem};
 use crate::dashboard::view::untrusted_text::{UntrustedText, escape_invisible};
 use crate::database::{AuditAction, AuditRow, AuditState, PageRequest};
 use crate::operations::exemptions;
-use crate::operations::rules::{self, RuleRecord};
+use crate::operations::rule_json::{RuleJson, Source};
+use crate::operations::rules;
 use tollbar_daemon::problem::Problem;
 
 /// Keys, exemptions and changes of a page.
@@ -38,6 +39,8 @@ struct RulePage {
     is_gone: bool,
     may_change: bool,
     version: Option<u64>,
+    not_in_force: Option<UntrustedText>,
+    warnings: Vec<UntrustedText>,
     yaml: String,
     traffic: Option<String>,
     keys: String,
@@ -63,6 +66,9 @@ struct HistoryRow {
 pub(crate) struct ViewedRule {
     pub(crate) rule: Rule,
     pub(crate) version: Option<u64>,
+    /// Why this node does not enforce it, although it is enabled.
+    not_in_force: Option<String>,
+    warnings: Vec<RuleWarning>,
     pub(crate) is_file: bool,
     pub(crate) is_gone: bool,
 }
@@ -71,13 +77,10 @@ impl ViewedRule {
     /// The rule, if it may be seen.
     pub(crate) async fn find(context: &PageContext<'_>, id: &str) -> Result<Self, Problem> {
         let gone = match rules::get(context.admin, context.actor(), id).await {
-            Ok(RuleRecord::Database(row)) => {
-                let version = Some(row.version);
-                return Ok(Self { rule: row.rule, version, is_file: false, is_gone: false });
-            }
-            Ok(RuleRecord::File(file)) => {
-                let rule = file.rule;
-                return Ok(Self { rule, version: None, is_file: true, is_gone: false });
+            Ok(found) => {
+                let RuleJson { rule, source, version, not_in_force, warnings, .. } = *found;
+                let (is_file, is_gone) = (source == Source::File, false);
+                return Ok(Self { rule, version, not_in_force, warnings, is_file, is_gone });
             }
             Err(problem) if problem.status == StatusCode::NOT_FOUND => problem,
             Err(problem) => return Err(problem),
@@ -85,11 +88,13 @@ impl ViewedRule {
         // It may have been deleted, and can come back.
         let page_request = PageRequest::first(1);
         let history = rules::history(context.admin, context.actor(), id, &page_request).await;
-        let last = history.ok().and_then(|it| it.rows.into_iter().next());
-        let version = last.as_ref().and_then(|it| it.version);
-        match last.and_then(|it| it.after.or(it.before)) {
-            Some(AuditState::Rule(it)) => {
-                Ok(Self { rule: it.rule, version, is_file: false, is_gone: true })
+        let last = history.ok().and_then(|page| page.rows.into_iter().next());
+        let version = last.as_ref().and_then(|change| change.version);
+        match last.and_then(|change| change.after.or(change.before)) {
+            Some(AuditState::Rule(audited)) => {
+                let (not_in_force, warnings) = (None, Vec::new());
+                let (rule, is_file, is_gone) = (audited.rule, false, true);
+                Ok(Self { rule, version, not_in_force, warnings, is_file, is_gone })
             }
             _ => Err(gone),
         }
@@ -114,21 +119,24 @@ pub(crate) async fn show_with(
     let (admin, actor) = (context.admin, context.actor());
     let viewed = ViewedRule::find(context, id).await?;
     let name = viewed.name();
-    let traffic = TrafficPanel::of(&admin.daemon.metrics.history(), Some(name), Range::Minutes);
-    let keys = render(&KeysPanel::of(admin, Some(name), KEYS_MAX));
+    let traffic =
+        TrafficPanel::new(&admin.daemon.metrics.history(), Some(name), TimeRange::Minutes);
+    let keys = render(&KeysPanel::new(admin, Some(name), KEYS_MAX));
     let (mut exempt, mut history, mut history_next) = (Vec::new(), Vec::new(), None);
     if !viewed.is_file {
         if !viewed.is_gone {
             let page_request = PageRequest::first(EXEMPTIONS_MAX);
             let paged = exemptions::list_of_rule(admin, actor, id, &page_request).await?;
-            exempt = paged.rows.iter().map(|it| ExemptionListRow::of(it, name)).collect();
+            exempt =
+                paged.rows.iter().map(|exemption| ExemptionListRow::new(exemption, name)).collect();
         }
         let paged = rules::history(admin, actor, id, &context.page_request(CHANGES_MAX)).await?;
-        history = paged.rows.into_iter().map(|it| HistoryRow::of(it, viewed.version)).collect();
+        history =
+            paged.rows.into_iter().map(|change| HistoryRow::new(change, viewed.version)).collect();
         let next = PageContext::next_href(&rule_href(id), paged.next);
-        history_next = next.map(|it| format!("{it}#history"));
+        history_next = next.map(|href| format!("{href}#history"));
     }
-    let mut badges = badges(&viewed.rule, viewed.is_file);
+    let mut badges = badges(&viewed.rule, viewed.is_file, viewed.not_in_force.is_some());
     if viewed.is_gone {
         badges = vec!["deleted"];
     }
@@ -143,6 +151,8 @@ pub(crate) async fn show_with(
         is_gone: viewed.is_gone,
         may_change: context.permissions().change && !viewed.is_file,
         version: viewed.version,
+        not_in_force: viewed.not_in_force.as_deref().map(UntrustedText::new),
+        warnings: warning_lines(&viewed.warnings),
         yaml: escape_lines(&to_yaml(&viewed.rule)),
         traffic: (!traffic.chart.columns.is_empty()).then(|| render(&traffic)),
         keys,
@@ -152,7 +162,15 @@ pub(crate) async fn show_with(
         history,
         history_next,
     };
-    Ok(response::render_page(problem.map_or(StatusCode::OK, |it| it.status), &page))
+    Ok(response::render_page(problem.map_or(StatusCode::OK, |problem| problem.status), &page))
+}
+
+/// Warnings, a line each.
+pub(crate) fn warning_lines(warnings: &[RuleWarning]) -> Vec<UntrustedText> {
+    let line = |warning: &RuleWarning| {
+        UntrustedText::new(format!("{}: {}", warning.field, warning.message))
+    };
+    warnings.iter().map(line).collect()
 }
 
 /// Line ends stay; everything else that cannot be seen is spelled out.
@@ -161,15 +179,15 @@ fn escape_lines(text: &str) -> String {
 }
 
 impl HistoryRow {
-    fn of(change: AuditRow, current: Option<u64>) -> Self {
-        let [before, after] = [&change.before, &change.after].map(|it| match it {
-            Some(AuditState::Rule(it)) => Some(&it.rule),
+    fn new(change: AuditRow, current: Option<u64>) -> Self {
+        let [before, after] = [&change.before, &change.after].map(|state| match state {
+            Some(AuditState::Rule(audited)) => Some(&audited.rule),
             _ => None,
         });
         let is_deletion = change.action == AuditAction::Delete;
         let is_current = change.version == current;
         Self {
-            version: change.version.map_or_else(|| "–".to_owned(), |it| it.to_string()),
+            version: change.version.map_or_else(|| "–".to_owned(), |version| version.to_string()),
             at: DateTime(change.created_at),
             action: match change.action {
                 AuditAction::Insert => "created",

@@ -7,8 +7,8 @@ use tollbar_rules::admin::to_yaml;
 use tollbar_rules::{Conditions, Rule, Test};
 
 use super::super::rule_text::{FieldDiff, changes, read};
-use super::rule::ViewedRule;
-use super::rule_fields::{Field, has_more, to_rule};
+use super::rule::{ViewedRule, warning_lines};
+use super::rule_fields::{RuleField, has_more, to_rule};
 use crate::dashboard::page::rule_fields::{self};
 use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::dashboard::panel::overview::rule_href;
@@ -36,7 +36,7 @@ struct RuleEditPage {
     version: String,
     is_yaml: bool,
     yaml: String,
-    fields: Vec<Field>,
+    fields: Vec<RuleField>,
     has_more: bool,
 }
 
@@ -57,6 +57,7 @@ struct RuleReviewPage {
     starts_fresh: Vec<UntrustedText>,
     newly_denied: Vec<NewDenialRow>,
     examined: usize,
+    warnings: Vec<UntrustedText>,
 }
 
 #[derive(Debug)]
@@ -109,8 +110,8 @@ pub(crate) async fn review(context: &PageContext<'_>, id: Option<&str>) -> PageR
         Ok(ChangeResult::DryRun(dry_run)) => {
             let href = id.map(rule_href);
             let place = href.clone().unwrap_or_else(|| "/rules".to_owned());
-            let name = dry_run.rule.as_ref().map_or("", |it| &it.rule.name).to_owned();
-            let before = viewed.as_ref().map(|it| &it.rule);
+            let name = dry_run.rule.as_ref().map_or("", |json| &json.rule.name).to_owned();
+            let before = viewed.as_ref().map(|viewed| &viewed.rule);
             let verb = if id.is_some() { "Change" } else { "Create" };
             let page = RuleReviewPage {
                 title: format!("{verb} {}?", escape_invisible(&name)),
@@ -118,7 +119,7 @@ pub(crate) async fn review(context: &PageContext<'_>, id: Option<&str>) -> PageR
                 edit_action: Some(format!("{place}/edit")),
                 button: if id.is_some() { "Save" } else { "Create" },
                 hidden_fields: context.form.without_csrf(),
-                ..RuleReviewPage::of(context, href, place, before, &dry_run)
+                ..RuleReviewPage::new(context, href, place, before, &dry_run)
             };
             PageContext::page(&page)
         }
@@ -132,9 +133,9 @@ pub(crate) async fn save(context: &PageContext<'_>, id: Option<&str>) -> PageRes
     let viewed = find_existing(context, id).await?;
     let of = id.zip(viewed.as_ref());
     match submit(context, of, false).await {
-        Ok(ChangeResult::Done(row)) => {
+        Ok(ChangeResult::Done(rule)) => {
             let notice = if id.is_some() { "Saved." } else { "Created." };
-            context.redirect_with_notice(notice, &rule_href(&row.id.to_string()))
+            context.redirect_with_notice(notice, &rule_href(rule.id()))
         }
         Ok(ChangeResult::DryRun(_)) => Err(Problem::unavailable("the change was only tried")),
         Err(problem) => show_refusal(context, of, problem),
@@ -156,7 +157,7 @@ pub(crate) async fn review_delete(context: &PageContext<'_>, id: &str) -> PageRe
         button: "Delete",
         is_dangerous: true,
         hidden_fields: vec![("version".to_owned(), version.to_string())],
-        ..RuleReviewPage::of(context, Some(href), action, Some(&viewed.rule), &dry_run)
+        ..RuleReviewPage::new(context, Some(href), action, Some(&viewed.rule), &dry_run)
     })
 }
 
@@ -186,7 +187,7 @@ pub(crate) async fn review_rollback(context: &PageContext<'_>, id: &str) -> Page
             ("version".to_owned(), version.to_string()),
             ("to".to_owned(), to.to_string()),
         ],
-        ..RuleReviewPage::of(context, Some(href), action, before, &dry_run)
+        ..RuleReviewPage::new(context, Some(href), action, before, &dry_run)
     })
 }
 
@@ -200,7 +201,7 @@ pub(crate) async fn roll_back(context: &PageContext<'_>, id: &str) -> PageResult
 /// The values of the form: as YAML, and field by field.
 struct RuleEditForm {
     yaml: String,
-    fields: Vec<Field>,
+    fields: Vec<RuleField>,
 }
 
 /// The rule, if it may be changed here.
@@ -301,14 +302,14 @@ fn show_form(
         form_href: edit,
         action: format!("{place}/review"),
         // The one that was read, so that nobody's change is lost unseen.
-        version: sent.or(version.map(|it| it.to_string())).unwrap_or_default(),
+        version: sent.or(version.map(|version| version.to_string())).unwrap_or_default(),
         is_yaml,
         yaml: form_values.yaml,
         fields: form_values.fields,
         has_more: of.is_some_and(|(_, viewed)| has_more(&viewed.rule)),
         href,
     };
-    Ok(response::render_page(problem.map_or(StatusCode::OK, |it| it.status), &page))
+    Ok(response::render_page(problem.map_or(StatusCode::OK, |problem| problem.status), &page))
 }
 
 /// Returns what a change would do.
@@ -324,19 +325,19 @@ fn without_review() -> Problem {
 }
 
 impl RuleReviewPage {
-    fn of(
+    fn new(
         context: &PageContext<'_>,
         href: Option<String>,
         action: String,
         before: Option<&Rule>,
         dry_run: &DryRun,
     ) -> Self {
-        let denied = |it: &NewDenial| NewDenialRow {
-            subject: UntrustedText::new(&*it.subject),
-            limit: UntrustedText::new(&*it.limit_text),
-            until: it.reset_at.text().as_str()[..19].replace('T', " "),
+        let denied = |denial: &NewDenial| NewDenialRow {
+            subject: UntrustedText::new(&*denial.subject),
+            limit: UntrustedText::new(&*denial.limit_text),
+            until: denial.reset_at.text().as_str()[..19].replace('T', " "),
         };
-        let fresh = dry_run.diff.changed.iter().flat_map(|it| &it.starts_fresh);
+        let fresh = dry_run.diff.changed.iter().flat_map(|diff| &diff.starts_fresh);
         Self {
             layout: context.layout(NavItem::Rules),
             title: String::new(),
@@ -347,11 +348,15 @@ impl RuleReviewPage {
             button: "Save",
             is_dangerous: false,
             hidden_fields: Vec::new(),
-            fields: changes(before, dry_run.rule.as_ref().map(|it| &it.rule)),
+            fields: changes(before, dry_run.rule.as_ref().map(|json| &json.rule)),
             unchanged: dry_run.diff.unchanged,
-            starts_fresh: fresh.map(|it| UntrustedText::new(&**it)).collect(),
+            starts_fresh: fresh.map(|limit| UntrustedText::new(&**limit)).collect(),
             newly_denied: dry_run.newly_denied.iter().map(denied).collect(),
             examined: dry_run.examined_keys,
+            warnings: dry_run
+                .rule
+                .as_ref()
+                .map_or_else(Vec::new, |json| warning_lines(&json.warnings)),
         }
     }
 }

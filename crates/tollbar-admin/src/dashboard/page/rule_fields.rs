@@ -8,7 +8,7 @@ use tollbar_daemon::problem::{FieldError, Problem};
 
 /// A field of the form.
 #[derive(Debug, Clone)]
-pub(crate) struct Field {
+pub(crate) struct RuleField {
     pub(crate) name: &'static str,
     pub(crate) label: &'static str,
     pub(crate) help: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Field {
     pub(crate) wrong: Option<String>,
 }
 
-struct FieldKind {
+struct RuleFieldKind {
     name: &'static str,
     label: &'static str,
     help: &'static str,
@@ -28,13 +28,13 @@ struct FieldKind {
     choices: &'static [(&'static str, &'static str)],
     is_number: bool,
     /// Returns what stands in the field; nothing for a default, and for what it cannot show.
-    get: fn(&Draft) -> String,
+    get: fn(&RuleDraft) -> String,
     /// Takes what stands in the field, or says what to write instead.
-    set: fn(&mut Draft, &str) -> Result<(), String>,
+    set: fn(&mut RuleDraft, &str) -> Result<(), String>,
 }
 
 /// A rule on its way through the form.
-struct Draft {
+struct RuleDraft {
     rule: Rule,
     view: RuleView,
 }
@@ -52,43 +52,43 @@ const ALGORITHMS: &[(&str, &str)] = &[
     ("concurrency", "concurrency (in flight)"),
 ];
 
-const KINDS: [FieldKind; 14] = [
-    FieldKind {
-        get: |it| it.rule.name.to_string(),
-        set: |it, text| {
-            it.rule.name = text.into();
+const KINDS: [RuleFieldKind; 14] = [
+    RuleFieldKind {
+        get: |draft| draft.rule.name.to_string(),
+        set: |draft, text| {
+            draft.rule.name = text.into();
             let wrong = "the rule has no name: write one such as `per_client`";
             if text.is_empty() { Err(wrong.to_owned()) } else { Ok(()) }
         },
         ..kind("name", "Name", "Letters, digits and _ . : / -", "per_client")
     },
-    FieldKind {
-        get: |it| it.rule.description.as_deref().unwrap_or_default().to_owned(),
-        set: |it, text| set(&mut it.rule.description, non_empty(text).map(Into::into)),
+    RuleFieldKind {
+        get: |draft| draft.rule.description.as_deref().unwrap_or_default().to_owned(),
+        set: |draft, text| set(&mut draft.rule.description, non_empty(text).map(Into::into)),
         ..kind("description", "Description", "For people.", "")
     },
-    FieldKind {
-        get: |it| it.view.path_pattern.clone().unwrap_or_default(),
-        set: |it, text| set(&mut it.view.path_pattern, non_empty(text)),
+    RuleFieldKind {
+        get: |draft| draft.view.path_pattern.clone().unwrap_or_default(),
+        set: |draft, text| set(&mut draft.view.path_pattern, non_empty(text)),
         ..kind("pathPattern", "Path", "Empty is every path; ** is any rest.", "/v1/**")
     },
-    FieldKind {
-        get: |it| it.view.http_method.clone().unwrap_or_default(),
-        set: |it, text| set(&mut it.view.http_method, non_empty(text)),
+    RuleFieldKind {
+        get: |draft| draft.view.http_method.clone().unwrap_or_default(),
+        set: |draft, text| set(&mut draft.view.http_method, non_empty(text)),
         ..kind("httpMethod", "Method", "Empty is any.", "GET")
     },
-    FieldKind {
-        get: |it| it.view.tenant_id.clone().unwrap_or_default(),
-        set: |it, text| set(&mut it.view.tenant_id, non_empty(text)),
+    RuleFieldKind {
+        get: |draft| draft.view.tenant_id.clone().unwrap_or_default(),
+        set: |draft, text| set(&mut draft.view.tenant_id, non_empty(text)),
         ..kind("tenantId", "Tenant", "Empty is every tenant.", "acme")
     },
-    FieldKind {
-        get: |it| match it.rule.per.as_slice() {
+    RuleFieldKind {
+        get: |draft| match draft.rule.per.as_slice() {
             [Per::Client] => String::new(),
             [] => "none".to_owned(),
             per => per.iter().map(Per::name).collect::<Vec<_>>().join(", "),
         },
-        set: |it, text| set(&mut it.rule.per, per_of(text)?),
+        set: |draft, text| set(&mut draft.rule.per, per_of(text)?),
         ..kind(
             "per",
             "Counted per",
@@ -96,68 +96,72 @@ const KINDS: [FieldKind; 14] = [
             "user, path",
         )
     },
-    FieldKind {
-        get: |it| number_text(it.view.max_requests),
-        set: |it, text| set(&mut it.view.max_requests, number(text)?),
+    RuleFieldKind {
+        get: |draft| number_text(draft.view.max_requests),
+        set: |draft, text| set(&mut draft.view.max_requests, number(text)?),
         ..number_kind("maxRequests", "Requests", "How many may pass in a window.", "100")
     },
-    FieldKind {
-        get: |it| number_text(it.view.window_seconds),
-        set: |it, text| set(&mut it.view.window_seconds, number(text)?),
+    RuleFieldKind {
+        get: |draft| number_text(draft.view.window_seconds),
+        set: |draft, text| set(&mut draft.view.window_seconds, number(text)?),
         ..number_kind("windowSeconds", "Window, in seconds", "Empty for requests in flight.", "60")
     },
-    FieldKind {
+    RuleFieldKind {
         choices: ALGORITHMS,
-        get: |it| it.view.algorithm.map_or("", AlgorithmKind::name).to_owned(),
-        set: |it, text| set(&mut it.view.algorithm, choice(text, AlgorithmKind::of_name)?),
+        get: |draft| draft.view.algorithm.map_or("", AlgorithmKind::name).to_owned(),
+        set: |draft, text| set(&mut draft.view.algorithm, choice(text, AlgorithmKind::of_name)?),
         ..kind("algorithm", "Algorithm", "How the limit counts.", "")
     },
-    FieldKind {
-        get: |it| number_text(it.view.burst_capacity),
-        set: |it, text| set(&mut it.view.burst_capacity, number(text)?),
+    RuleFieldKind {
+        get: |draft| number_text(draft.view.burst_capacity),
+        set: |draft, text| set(&mut draft.view.burst_capacity, number(text)?),
         ..number_kind("burstCapacity", "Burst", "What a bucket holds; empty is one window.", "20")
     },
-    FieldKind {
+    RuleFieldKind {
         choices: &[("", "enforce"), ("shadow", "shadow: count, never deny")],
-        get: |it| if it.rule.mode == Mode::Shadow { "shadow".to_owned() } else { String::new() },
-        set: |it, text| {
-            let mode = choice(text, |it| (it == "shadow").then_some(Mode::Shadow))?;
-            set(&mut it.rule.mode, mode.unwrap_or_default())
+        get: |draft| {
+            if draft.rule.mode == Mode::Shadow { "shadow".to_owned() } else { String::new() }
+        },
+        set: |draft, text| {
+            let mode = choice(text, |name| (name == "shadow").then_some(Mode::Shadow))?;
+            set(&mut draft.rule.mode, mode.unwrap_or_default())
         },
         ..kind("mode", "Mode", "Try a rule in shadow before it denies.", "")
     },
-    FieldKind {
+    RuleFieldKind {
         choices: &[
             ("", "allow"),
             ("deny", "deny"),
             ("local", "a local share"),
             ("shed", "shed what matters least"),
         ],
-        get: |it| it.rule.on_store_failure.name().filter(|it| *it != "allow").unwrap_or("").into(),
-        set: |it, text| {
-            let named = |text: &str| OnOutage::NAMED.into_iter().find(|it| it.0 == text);
-            let chosen = choice(text, |it| named(it).map(|it| it.1))?;
+        get: |draft| {
+            draft.rule.on_store_failure.name().filter(|name| *name != "allow").unwrap_or("").into()
+        },
+        set: |draft, text| {
+            let named = |text: &str| OnOutage::NAMED.into_iter().find(|pair| pair.0 == text);
+            let chosen = choice(text, |name| named(name).map(|pair| pair.1))?;
             // An outage can be met in more ways than there are choices: such a way stays.
-            if chosen.is_some() || it.rule.on_store_failure.name().is_some() {
-                it.rule.on_store_failure = chosen.unwrap_or_default();
+            if chosen.is_some() || draft.rule.on_store_failure.name().is_some() {
+                draft.rule.on_store_failure = chosen.unwrap_or_default();
             }
             Ok(())
         },
         ..kind("onStoreFailure", "While the store is down", "What happens then.", "")
     },
-    FieldKind {
-        get: |it| it.rule.priority.to_string(),
-        set: |it, text| {
+    RuleFieldKind {
+        get: |draft| draft.rule.priority.to_string(),
+        set: |draft, text| {
             let wrong = |_| "write a whole number of 32 bits, such as 10 or -1".to_owned();
             let text = if text.is_empty() { "0" } else { text };
-            set(&mut it.rule.priority, text.parse().map_err(wrong)?)
+            set(&mut draft.rule.priority, text.parse().map_err(wrong)?)
         },
         ..number_kind("priority", "Priority", "Higher is looked at first.", "0")
     },
-    FieldKind {
+    RuleFieldKind {
         choices: &[("true", "enabled"), ("false", "disabled")],
-        get: |it| it.rule.enabled.to_string(),
-        set: |it, text| set(&mut it.rule.enabled, text != "false"),
+        get: |draft| draft.rule.enabled.to_string(),
+        set: |draft, text| set(&mut draft.rule.enabled, text != "false"),
         ..kind("enabled", "State", "A disabled rule is not looked at.", "")
     },
 ];
@@ -167,8 +171,8 @@ const fn kind(
     label: &'static str,
     help: &'static str,
     example: &'static str,
-) -> FieldKind {
-    FieldKind {
+) -> RuleFieldKind {
+    RuleFieldKind {
         name,
         label,
         help,
@@ -185,8 +189,8 @@ const fn number_kind(
     label: &'static str,
     help: &'static str,
     example: &'static str,
-) -> FieldKind {
-    FieldKind { is_number: true, ..kind(name, label, help, example) }
+) -> RuleFieldKind {
+    RuleFieldKind { is_number: true, ..kind(name, label, help, example) }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "every field ends with one of these")]
@@ -212,7 +216,7 @@ fn per_of(text: &str) -> Result<Vec<Per>, String> {
 }
 
 fn number(text: &str) -> Result<Option<u64>, String> {
-    let number = non_empty(text).map(|it| it.parse().ok().filter(|it| *it > 0));
+    let number = non_empty(text).map(|text| text.parse().ok().filter(|number| *number > 0));
     match number {
         Some(None) => Err("write a whole number above 0, such as 100".to_owned()),
         number => Ok(number.flatten()),
@@ -220,7 +224,7 @@ fn number(text: &str) -> Result<Option<u64>, String> {
 }
 
 fn number_text(number: Option<u64>) -> String {
-    number.map_or_else(String::new, |it| it.to_string())
+    number.map_or_else(String::new, |number| number.to_string())
 }
 
 fn choice<T>(text: &str, of_name: impl Fn(&str) -> Option<T>) -> Result<Option<T>, String> {
@@ -232,21 +236,22 @@ fn choice<T>(text: &str, of_name: impl Fn(&str) -> Option<T>) -> Result<Option<T
 }
 
 /// The form, filled with what a rule says.
-pub(crate) fn from_rule(rule: &Rule) -> Vec<Field> {
-    let draft = Draft::of(rule.clone());
+pub(crate) fn from_rule(rule: &Rule) -> Vec<RuleField> {
+    let draft = RuleDraft::new(rule.clone());
     KINDS.iter().map(|kind| kind.field((kind.get)(&draft))).collect()
 }
 
 /// The form, filled with what was sent, and what is wrong with it.
-pub(crate) fn from_form(form: &FormFields, problem: Option<&Problem>) -> Vec<Field> {
-    let wrongs: &[FieldError] = problem.map_or(&[], |it| &it.fields);
+pub(crate) fn from_form(form: &FormFields, problem: Option<&Problem>) -> Vec<RuleField> {
+    let wrongs: &[FieldError] = problem.map_or(&[], |problem| &problem.fields);
     KINDS
         .iter()
         .map(|kind| {
-            let wrong = wrongs.iter().find(|it| it.field == kind.name);
-            Field {
-                wrong: wrong
-                    .map(|it| crate::dashboard::view::untrusted_text::escape_invisible(&it.detail)),
+            let wrong = wrongs.iter().find(|error| error.field == kind.name);
+            RuleField {
+                wrong: wrong.map(|error| {
+                    crate::dashboard::view::untrusted_text::escape_invisible(&error.detail)
+                }),
                 ..kind.field(form.text(kind.name).to_owned())
             }
         })
@@ -256,23 +261,26 @@ pub(crate) fn from_form(form: &FormFields, problem: Option<&Problem>) -> Vec<Fie
 /// Returns the rule that a form stands for: what the form has no field for stays as it is in `base`.
 pub(crate) fn to_rule(base: Option<&Rule>, form: &FormFields) -> Result<Rule, Problem> {
     let base = base.cloned().unwrap_or_else(|| Rule::new(""));
-    Draft::of(base).into_rule(|kind| form.text(kind.name))
+    RuleDraft::new(base).into_rule(|kind| form.text(kind.name))
 }
 
 /// True where a rule says more than the form has fields for.
 pub(crate) fn has_more(rule: &Rule) -> bool {
-    let draft = Draft::of(rule.clone());
-    let form = Draft::of(Rule::new("")).into_rule(|kind| (kind.get)(&draft));
+    let draft = RuleDraft::new(rule.clone());
+    let form = RuleDraft::new(Rule::new("")).into_rule(|kind| (kind.get)(&draft));
     form.is_ok_and(|form| !changed_fields(rule, &form).is_empty())
 }
 
-impl Draft {
-    fn of(rule: Rule) -> Self {
-        Self { view: RuleView::of(&rule), rule }
+impl RuleDraft {
+    fn new(rule: Rule) -> Self {
+        Self { view: RuleView::from_rule(&rule), rule }
     }
 
     /// The rule with what stands in each field.
-    fn into_rule<T: AsRef<str>>(mut self, text: impl Fn(&FieldKind) -> T) -> Result<Rule, Problem> {
+    fn into_rule<T: AsRef<str>>(
+        mut self,
+        text: impl Fn(&RuleFieldKind) -> T,
+    ) -> Result<Rule, Problem> {
         let mut wrong = Vec::new();
         for kind in &KINDS {
             if let Err(detail) = (kind.set)(&mut self, text(kind).as_ref().trim()) {
@@ -287,9 +295,9 @@ impl Draft {
     }
 }
 
-impl FieldKind {
-    fn field(&self, value: String) -> Field {
-        Field {
+impl RuleFieldKind {
+    fn field(&self, value: String) -> RuleField {
+        RuleField {
             name: self.name,
             label: self.label,
             help: self.help,
@@ -354,7 +362,7 @@ mod tests {
             }),
         ] {
             let rule = rule(json);
-            let pairs = from_rule(&rule).into_iter().map(|it| (it.name, it.value));
+            let pairs = from_rule(&rule).into_iter().map(|field| (field.name, field.value));
             let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
             let form = FormFields::read(form.as_bytes()).unwrap();
             let read = to_rule(None, &form).unwrap();
@@ -369,9 +377,9 @@ mod tests {
         let problem = to_rule(None, &form).unwrap_err();
         let fields = from_form(&form, Some(&problem));
         let wrong: Vec<&str> =
-            fields.iter().filter(|it| it.wrong.is_some()).map(|it| it.name).collect();
+            fields.iter().filter(|field| field.wrong.is_some()).map(|field| field.name).collect();
         assert_eq!(wrong, ["maxRequests"]);
-        let kept = fields.iter().find(|it| it.name == "maxRequests").unwrap();
+        let kept = fields.iter().find(|field| field.name == "maxRequests").unwrap();
         assert_eq!(kept.value, "many");
         for (form, field) in [
             ("name=&maxRequests=1&windowSeconds=1", "name"),

@@ -54,11 +54,15 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
     let paged =
         rules::list(context.admin, context.actor(), &filter, &context.page_request(ROWS)).await?;
     let figures = RuleTraffic::all(context.admin);
-    let row = |RuleJson { rule_id, source, version, rule, .. }: RuleJson| {
+    let row = |json: RuleJson| {
+        let RuleJson { rule_id, source, version, rule, not_in_force, warnings, .. } = json;
         let figures = figures.get(&*rule.name).cloned().unwrap_or_default();
         RuleListRow {
             href: rule_href(&rule_id.unwrap_or_default()),
-            badges: badges(&rule, source == Source::File),
+            badges: badges(&rule, source == Source::File, not_in_force.is_some())
+                .into_iter()
+                .chain((!warnings.is_empty()).then_some("warning"))
+                .collect(),
             is_enabled: rule.enabled,
             scope: UntrustedText::new(applies_to(&rule)),
             limit: UntrustedText::new(limit_line(&rule)),
@@ -66,7 +70,7 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
             meter: figures.meter(),
             near: figures.share_near(),
             spark: Sparkline(figures.denials),
-            version: version.map_or_else(|| "–".to_owned(), |it| it.to_string()),
+            version: version.map_or_else(|| "–".to_owned(), |version| version.to_string()),
             name: UntrustedText::new(&*rule.name),
         }
     };
@@ -90,12 +94,13 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
 }
 
 /// What is to be known of a rule at a glance.
-pub(crate) fn badges(rule: &Rule, is_file: bool) -> Vec<&'static str> {
+pub(crate) fn badges(rule: &Rule, is_file: bool, is_not_in_force: bool) -> Vec<&'static str> {
     let all = [
+        (is_not_in_force, "not in force"),
         (rule.mode == Mode::Shadow, "shadow"),
         (!rule.candidate.is_empty(), "candidate"),
         (!rule.enabled, "disabled"),
         (is_file, "file"),
     ];
-    all.into_iter().filter(|it| it.0).map(|it| it.1).collect()
+    all.into_iter().filter(|badge| badge.0).map(|badge| badge.1).collect()
 }

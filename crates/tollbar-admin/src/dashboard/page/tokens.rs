@@ -87,7 +87,9 @@ async fn create_token(
     let owner = values.owner.trim();
     let (scope, subject) = match values.scope.as_str() {
         "tenant" => (format!("tenant:{owner}"), None),
-        "usage:me" => ("usage:me".to_owned(), Some(owner.to_owned()).filter(|it| !it.is_empty())),
+        "usage:me" => {
+            ("usage:me".to_owned(), Some(owner.to_owned()).filter(|owner| !owner.is_empty()))
+        }
         _ if !owner.is_empty() => {
             let detail = "only a token of one tenant or one subject has this: leave it empty";
             return Err(Problem::invalid_field("whose", detail));
@@ -115,7 +117,7 @@ async fn show_with(
         PageRequest::first(ROWS)
     };
     let paged = tokens::list(context.admin, context.actor(), &page_request).await?;
-    let rows = paged.rows.into_iter().map(|it| TokenListRow::of(context, it)).collect();
+    let rows = paged.rows.into_iter().map(|row| TokenListRow::new(context, row)).collect();
     let next = PageContext::next_href("/tokens", paged.next);
     let layout = context.layout(NavItem::Tokens);
     let (layout, new_token, status) = match new_token {
@@ -136,31 +138,31 @@ pub(crate) async fn revoke(context: &PageContext<'_>, id: &str) -> PageResult {
 }
 
 impl TokenListRow {
-    fn of(context: &PageContext<'_>, it: TokenRow) -> Self {
+    fn new(context: &PageContext<'_>, row: TokenRow) -> Self {
         let now = context.admin.now();
-        let is_expired = it.expires_at.is_some_and(|end| end <= now);
-        let scopes = match &it.subject {
-            Some(subject) => format!("{} of {subject}", it.scopes.join(" ")),
-            None => it.scopes.join(" "),
+        let is_expired = row.expires_at.is_some_and(|end| end <= now);
+        let scopes = match &row.subject {
+            Some(subject) => format!("{} of {subject}", row.scopes.join(" ")),
+            None => row.scopes.join(" "),
         };
         Self {
-            id: it.id,
-            label: escape_invisible(&it.name),
-            name: UntrustedText::new(it.name),
+            id: row.id,
+            label: escape_invisible(&row.name),
+            name: UntrustedText::new(row.name),
             scopes: UntrustedText::new(scopes),
-            made: DateTime(it.created_at),
-            by: UntrustedText::new(it.created_by),
-            used: match it.last_used_at {
+            made: DateTime(row.created_at),
+            by: UntrustedText::new(row.created_by),
+            used: match row.last_used_at {
                 Some(then) => RelativeTime { then, now }.to_string(),
                 None => "never".to_owned(),
             },
-            ends: match it.revoked_at {
+            ends: match row.revoked_at {
                 Some(at) => format!("revoked {}", DateTime(at)),
-                None if is_expired => format!("ended {}", expiry_text(it.expires_at)),
-                None => expiry_text(it.expires_at),
+                None if is_expired => format!("ended {}", expiry_text(row.expires_at)),
+                None => expiry_text(row.expires_at),
             },
-            is_own: it.id == context.actor().token_id,
-            is_over: it.revoked_at.is_some() || is_expired,
+            is_own: row.id == context.actor().token_id,
+            is_over: row.revoked_at.is_some() || is_expired,
         }
     }
 }

@@ -68,18 +68,18 @@ struct SubjectRow {
 
 /// What passed and what did not.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sum {
+struct UsageSum {
     admitted: u64,
     denied: u64,
 }
 
 /// Everything that was used, added up by whatever it is looked at.
 #[derive(Debug, Default)]
-struct Sums {
-    all: Sum,
-    days: BTreeMap<i32, Sum>,
-    tenants: BTreeMap<String, Sum>,
-    subjects: BTreeMap<(String, String), Sum>,
+struct UsageSums {
+    all: UsageSum,
+    days: BTreeMap<i32, UsageSum>,
+    tenants: BTreeMap<String, UsageSum>,
+    subjects: BTreeMap<(String, String), UsageSum>,
     is_cut: bool,
 }
 
@@ -117,7 +117,7 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
         let detail = format!("a page has at most {DAYS_MAX} days: ask for fewer, or take the CSV");
         return Err(Problem::bad_parameter("from", detail));
     }
-    let sums = Sums::of(context, (from, to)).await?;
+    let sums = UsageSums::load(context, (from, to)).await?;
     let query = |tenant: Option<&str>| {
         let mut pairs = form_urlencoded::Serializer::new(String::new());
         pairs.append_pair("from", &from.to_string()).append_pair("to", &to.to_string());
@@ -128,7 +128,7 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
     };
     let days: Vec<DayBar> = (from.0..=to.0)
         .map(|day| {
-            let Sum { admitted, denied } = sums.days.get(&day).copied().unwrap_or_default();
+            let UsageSum { admitted, denied } = sums.days.get(&day).copied().unwrap_or_default();
             let (day, passed, not) = (Date(day), Count(admitted), Count(denied));
             DayBar { title: format!("{day}: {passed} admitted, {not} denied"), admitted, denied }
         })
@@ -151,7 +151,7 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
         is_empty: sums.days.is_empty(),
         is_cut: sums.is_cut,
         rows_max: Count(ROWS_MAX as u64),
-        tenants: sums.tenants(|it| format!("/usage?{}", query(Some(it)))),
+        tenants: sums.tenants(|tenant| format!("/usage?{}", query(Some(tenant)))),
         subjects: sums.subjects(context),
         bars,
         from,
@@ -168,7 +168,7 @@ pub(crate) async fn csv(context: &PageContext<'_>) -> PageResult {
     Ok(with_header(response, hyper::header::CONTENT_DISPOSITION, &name))
 }
 
-impl Sum {
+impl UsageSum {
     fn add(&mut self, other: Self) {
         self.admitted = self.admitted.saturating_add(other.admitted);
         self.denied = self.denied.saturating_add(other.denied);
@@ -179,8 +179,8 @@ impl Sum {
     }
 }
 
-impl Sums {
-    async fn of(context: &PageContext<'_>, days: (Date, Date)) -> Result<Self, Problem> {
+impl UsageSums {
+    async fn load(context: &PageContext<'_>, days: (Date, Date)) -> Result<Self, Problem> {
         let mut sums = Self::default();
         let mut of = PageRequest::first(PAGE_ROWS_MAX);
         let mut row_count = 0;
@@ -189,7 +189,7 @@ impl Sums {
             let page = usage::list_rows(context.admin, context.actor(), filter, &of).await?;
             row_count += page.rows.len();
             for row in page.rows {
-                let sum = Sum { admitted: row.admitted_cost, denied: row.denied_cost };
+                let sum = UsageSum { admitted: row.admitted_cost, denied: row.denied_cost };
                 sums.all.add(sum);
                 sums.days.entry(row.day).or_default().add(sum);
                 sums.tenants.entry(row.tenant).or_default().add(sum);
@@ -207,9 +207,10 @@ impl Sums {
     }
 
     fn tenants(&self, href: impl Fn(&str) -> String) -> Vec<TenantRow> {
-        let mut all: Vec<(&String, Sum)> = self.tenants.iter().map(|it| (it.0, *it.1)).collect();
-        all.sort_by_key(|it| std::cmp::Reverse(it.1.total()));
-        let row = |(tenant, sum): (&String, Sum)| {
+        let mut all: Vec<(&String, UsageSum)> =
+            self.tenants.iter().map(|entry| (entry.0, *entry.1)).collect();
+        all.sort_by_key(|entry| std::cmp::Reverse(entry.1.total()));
+        let row = |(tenant, sum): (&String, UsageSum)| {
             let share = Share { part: sum.denied, whole: sum.total() };
             TenantRow {
                 name: UntrustedText::new(if tenant.is_empty() { "no tenant" } else { tenant }),
@@ -229,9 +230,9 @@ impl Sums {
             let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
             rule.map_or_else(|| id.to_owned(), |rule| rule.name.to_string())
         };
-        let mut all: Vec<_> = self.subjects.iter().map(|it| (it.0, *it.1)).collect();
-        all.sort_by_key(|it| std::cmp::Reverse(it.1.total()));
-        let row = |((subject, rule), sum): (&(String, String), Sum)| SubjectRow {
+        let mut all: Vec<_> = self.subjects.iter().map(|entry| (entry.0, *entry.1)).collect();
+        all.sort_by_key(|entry| std::cmp::Reverse(entry.1.total()));
+        let row = |((subject, rule), sum): (&(String, String), UsageSum)| SubjectRow {
             name: UntrustedText::new(&**subject),
             rule: UntrustedText::new(name(rule)),
             admitted: Count(sum.admitted),

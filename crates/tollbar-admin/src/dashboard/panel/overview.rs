@@ -7,7 +7,7 @@ use askama::Template;
 use serde::{Deserialize, Serialize};
 
 use super::health::HealthPanel;
-use crate::dashboard::panel::traffic::{Range, TrafficPanel, sums};
+use crate::dashboard::panel::traffic::{TimeRange, TrafficPanel, sums};
 use crate::dashboard::view::chart::{Meter, Sparkline};
 use crate::dashboard::view::formatting::{ClockTime, Count, Rate, Share};
 use crate::dashboard::view::untrusted_text::UntrustedText;
@@ -111,26 +111,30 @@ pub(crate) struct DeniedRequest {
 
 impl OverviewPanels {
     /// As it is now. What the database cannot tell is left out.
-    pub(crate) async fn gather(admin: &Admin, range: Range) -> Self {
+    pub(crate) async fn gather(admin: &Admin, range: TimeRange) -> Self {
         let (daemon, now) = (&admin.daemon, admin.daemon.now());
         let snapshot = daemon.metrics.snapshot(&daemon.engine, &daemon.counters, now);
-        let traffic = TrafficPanel::of(&daemon.metrics.history(), None, range);
+        let traffic = TrafficPanel::new(&daemon.metrics.history(), None, range);
         let lately = match range {
-            Range::Minutes => None,
-            Range::Day => Some(TrafficPanel::of(&daemon.metrics.history(), None, Range::Minutes)),
+            TimeRange::Minutes => None,
+            TimeRange::Day => {
+                Some(TrafficPanel::new(&daemon.metrics.history(), None, TimeRange::Minutes))
+            }
         };
         let nodes = match (admin.repository.nodes().await, admin.repository.revisions().await) {
             (Ok(nodes), Ok(revisions)) => Some((nodes, revisions.rules)),
             _ => None,
         };
-        let health = HealthPanel::of(&snapshot, lately.as_ref().unwrap_or(&traffic), nodes, now);
+        let not_in_force = admin.live.status().skipped.len();
+        let lately = lately.as_ref().unwrap_or(&traffic);
+        let health = HealthPanel::new(&snapshot, lately, nodes, not_in_force, now);
         Self {
             now: ClockTime(now).to_string(),
             health: render(&health),
             traffic: render(&traffic),
-            rules: render(&RulesPanel::of(admin, &snapshot)),
-            keys: render(&KeysPanel::of(admin, None, KEYS_MAX)),
-            tail: render(&DenialsPanel::of(daemon.decision_log.latest(DENIALS_MAX))),
+            rules: render(&RulesPanel::new(admin, &snapshot)),
+            keys: render(&KeysPanel::new(admin, None, KEYS_MAX)),
+            tail: render(&DenialsPanel::new(daemon.decision_log.latest(DENIALS_MAX))),
         }
     }
 }
@@ -148,21 +152,21 @@ impl RuleTraffic {
         let names: Vec<String> = history.rules().map(str::to_owned).collect();
         let figures = |name: String| {
             let series = history.seconds(Some(&name), tollbar_daemon::metrics::SECONDS_MAX)?;
-            Some((name, Self::of(&series)))
+            Some((name, Self::from_series(&series)))
         };
         names.into_iter().filter_map(figures).collect()
     }
 
-    fn of(series: &tollbar_daemon::metrics::HistorySeries) -> Self {
+    fn from_series(series: &tollbar_daemon::metrics::HistorySeries) -> Self {
         let mut figures = Self { seconds: series.points.len() as u64, ..Self::default() };
-        for it in &series.points {
-            let denied = u64::from(it.denied) + u64::from(it.shadow_denied);
-            figures.total += u64::from(it.allowed) + u64::from(it.degraded) + denied;
+        for point in &series.points {
+            let denied = u64::from(point.denied) + u64::from(point.shadow_denied);
+            figures.total += u64::from(point.allowed) + u64::from(point.degraded) + denied;
             figures.denied += denied;
-            figures.near += u64::from(it.near_limit);
+            figures.near += u64::from(point.near_limit);
         }
-        figures.denials = sums(&series.points, SPARK_COLUMNS, |it| {
-            u64::from(it.denied) + u64::from(it.shadow_denied)
+        figures.denials = sums(&series.points, SPARK_COLUMNS, |point| {
+            u64::from(point.denied) + u64::from(point.shadow_denied)
         });
         figures
     }
@@ -181,11 +185,11 @@ impl RuleTraffic {
 }
 
 impl RulesPanel {
-    fn of(admin: &Admin, snapshot: &MetricsSnapshot) -> Self {
+    fn new(admin: &Admin, snapshot: &MetricsSnapshot) -> Self {
         let mut figures = RuleTraffic::all(admin);
         let rules = admin.daemon.engine.rules();
         let mut rows: Vec<RulesPanelRow> = Vec::new();
-        for rule in rules.rules().iter().filter(|it| snapshot.limited.contains(&it.name)) {
+        for rule in rules.rules().iter().filter(|rule| snapshot.limited.contains(&rule.name)) {
             let figures = figures.remove(&*rule.name).unwrap_or_default();
             let mut badges = Vec::new();
             if rule.mode == tollbar_rules::Mode::Shadow {
@@ -207,7 +211,7 @@ impl RulesPanel {
             });
         }
         rows.sort_by(|a, b| {
-            let weight = |it: &RulesPanelRow| (it.figures.denied, it.figures.total);
+            let weight = |row: &RulesPanelRow| (row.figures.denied, row.figures.total);
             weight(b).cmp(&weight(a)).then_with(|| a.name.cmp(&b.name))
         });
         let more = rows.len().saturating_sub(RULES_MAX);
@@ -218,22 +222,26 @@ impl RulesPanel {
 
 impl KeysPanel {
     /// Of all rules, or of one.
-    pub(crate) fn of(admin: &Admin, rule: Option<&str>, count: usize) -> Self {
+    pub(crate) fn new(admin: &Admin, rule: Option<&str>, count: usize) -> Self {
         let rules = admin.daemon.engine.rules();
         let mut rows: Vec<(u64, KeysPanelRow)> = Vec::new();
-        for rule in rules.rules().iter().filter(|it| rule.is_none_or(|name| *it.name == *name)) {
+        for rule in rules
+            .rules()
+            .iter()
+            .filter(|candidate| rule.is_none_or(|name| *candidate.name == *name))
+        {
             // One that is gone by now denies nobody.
             let handle = admin.daemon.engine.rule(&rule.name).ok();
-            let limited = handle.map_or_else(Vec::new, |it| it.top_denied(count));
-            rows.extend(limited.into_iter().map(|it| {
-                let subject = UntrustedText::new(it.subject);
+            let limited = handle.map_or_else(Vec::new, |handle| handle.top_denied(count));
+            rows.extend(limited.into_iter().map(|key| {
+                let subject = UntrustedText::new(key.subject);
                 let row = KeysPanelRow {
                     href: key_href(rule.identity(), &subject),
                     subject,
                     rule: UntrustedText::new(&*rule.name),
-                    count: Count(it.count),
+                    count: Count(key.count),
                 };
-                (it.count, row)
+                (key.count, row)
             }));
             // Kept small on the way: there may be many rules.
             rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.subject.cmp(&b.1.subject)));
@@ -244,13 +252,15 @@ impl KeysPanel {
 }
 
 impl DenialsPanel {
-    fn of(denials: Vec<Denial>) -> Self {
+    fn new(denials: Vec<Denial>) -> Self {
         let row = |denial: Denial| {
-            let request = DeniedRequest::of(&denial);
+            let request = DeniedRequest::from_denial(&denial);
             DenialsPanelRow {
                 href: format!("/explain?about={}", denial.id),
                 at: ClockTime(denial.at),
-                rule: UntrustedText::new(denial.verdict.rule().map_or("no rule", |it| &*it.name)),
+                rule: UntrustedText::new(
+                    denial.verdict.rule().map_or("no rule", |rule| &*rule.name),
+                ),
                 request: UntrustedText::new(request.description()),
                 subject: UntrustedText::new(request.subject_text()),
             }
@@ -261,8 +271,8 @@ impl DenialsPanel {
 
 impl DeniedRequest {
     /// What was asked for; nothing is known of what was too long to be kept.
-    pub(crate) fn of(denial: &Denial) -> Self {
-        let request = denial.request.as_deref().and_then(|it| serde_json::from_str(it).ok());
+    pub(crate) fn from_denial(denial: &Denial) -> Self {
+        let request = denial.request.as_deref().and_then(|json| serde_json::from_str(json).ok());
         request.unwrap_or_default()
     }
 
@@ -303,6 +313,6 @@ pub(crate) fn key_href(rule: &str, subject: &UntrustedText) -> String {
 pub(crate) fn expiry_text(instant: Option<Timestamp>) -> String {
     instant.map_or_else(
         || "without end".to_owned(),
-        |it| crate::dashboard::view::formatting::DateTime(it).to_string(),
+        |instant| crate::dashboard::view::formatting::DateTime(instant).to_string(),
     )
 }

@@ -3,7 +3,7 @@
 
 use askama::Template;
 
-use crate::dashboard::view::chart::{Column, Mark, StackedChart};
+use crate::dashboard::view::chart::{ChartMark, Column, StackedChart};
 use crate::dashboard::view::formatting::{ClockTime, Rate, Share, ShortCount};
 use tollbar::Timestamp;
 use tollbar_daemon::metrics::{History, HistorySeries, MINUTES_MAX, Point, SECONDS_MAX};
@@ -16,7 +16,7 @@ const TICKS: u64 = 4;
 
 /// How far back a chart goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Range {
+pub(crate) enum TimeRange {
     /// 15 minutes.
     Minutes,
     /// 24 hours.
@@ -44,16 +44,16 @@ struct LegendEntry {
     share: Share,
 }
 
-impl Range {
-    pub(crate) fn of(name: &str) -> Self {
+impl TimeRange {
+    pub(crate) fn from_name(name: &str) -> Self {
         if name == "24h" { Self::Day } else { Self::Minutes }
     }
 
     /// The points of a chart, and how many make a column.
-    fn series(self, history: &History, of: Option<&str>) -> (Option<HistorySeries>, u64) {
+    fn series(self, history: &History, rule: Option<&str>) -> (Option<HistorySeries>, u64) {
         match self {
-            Self::Minutes => (history.seconds(of, SECONDS_MAX), (SECONDS_MAX / COLUMNS) as u64),
-            Self::Day => (history.minutes(of, MINUTES_MAX), (MINUTES_MAX / COLUMNS) as u64),
+            Self::Minutes => (history.seconds(rule, SECONDS_MAX), (SECONDS_MAX / COLUMNS) as u64),
+            Self::Day => (history.minutes(rule, MINUTES_MAX), (MINUTES_MAX / COLUMNS) as u64),
         }
     }
 
@@ -67,8 +67,8 @@ impl Range {
 
 impl TrafficPanel {
     /// Of everything, or of one rule.
-    pub(crate) fn of(history: &History, of: Option<&str>, range: Range) -> Self {
-        let (series, per_column) = range.series(history, of);
+    pub(crate) fn new(history: &History, rule: Option<&str>, range: TimeRange) -> Self {
+        let (series, per_column) = range.series(history, rule);
         match series {
             Some(series) => Self::from_history(&series, per_column, history, range),
             None => Self::with_legend(StackedChart::default(), Vec::new(), 0),
@@ -79,7 +79,7 @@ impl TrafficPanel {
         series: &HistorySeries,
         per_column: u64,
         history: &History,
-        range: Range,
+        range: TimeRange,
     ) -> Self {
         let step_s = u64::from(series.step_s) * per_column;
         let start = series.start.as_micros() / 1_000_000;
@@ -93,17 +93,20 @@ impl TrafficPanel {
             let column = (start + at as u64 * u64::from(series.step_s)) / step_s;
             if (first..last).contains(&column) {
                 let place = &mut columns[(column - first) as usize];
-                *place = place.plus(Column::of(*point));
+                *place = place.plus(Column::from_point(*point));
             }
         }
-        let marks = history.rules_changes().filter_map(|it| {
-            let column = (it.at.as_micros() / 1_000_000 / step_s).checked_sub(first)?;
-            let title =
-                format!("Rules changed at {} UTC (v{})", ClockTime(it.at), it.rules_version);
-            (column < COLUMNS as u64).then_some(Mark { column: column as usize, title })
+        let marks = history.rules_changes().filter_map(|change| {
+            let column = (change.at.as_micros() / 1_000_000 / step_s).checked_sub(first)?;
+            let title = format!(
+                "Rules changed at {} UTC (v{})",
+                ClockTime(change.at),
+                change.rules_version
+            );
+            (column < COLUMNS as u64).then_some(ChartMark { column: column as usize, title })
         });
-        let marks: Vec<Mark> = marks.collect();
-        let sum = columns.iter().fold(Column::default(), |sum, it| sum.plus(*it));
+        let marks: Vec<ChartMark> = marks.collect();
+        let sum = columns.iter().fold(Column::default(), |sum, column| sum.plus(*column));
         let label = format!(
             "Decisions of the last {}: {} allowed, {} denied, {} denied in shadow, {} degraded; rules \
              changed {} times",
@@ -149,7 +152,7 @@ impl TrafficPanel {
 }
 
 impl Column {
-    fn of(point: Point) -> Self {
+    fn from_point(point: Point) -> Self {
         Self {
             allowed: point.allowed.into(),
             shadow_denied: point.shadow_denied.into(),
@@ -176,8 +179,8 @@ mod tests {
     #[test]
     fn small_charts_end_with_now() {
         let point = |denied| Point { denied, ..Point::default() };
-        let points: Vec<Point> = (0..30).map(|it| point(u32::from(it >= 15))).collect();
-        let sums = sums(&points, 60, |it| it.denied.into());
+        let points: Vec<Point> = (0..30).map(|second| point(u32::from(second >= 15))).collect();
+        let sums = sums(&points, 60, |point| point.denied.into());
         assert_eq!(sums.len(), 60);
         assert_eq!(sums[58..], [0, 15]);
         assert_eq!(sums[..58].iter().sum::<u64>(), 0);
@@ -185,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_chart_without_a_past_says_so() {
-        let traffic = TrafficPanel::of(&History::default(), None, Range::Minutes);
+        let traffic = TrafficPanel::new(&History::default(), None, TimeRange::Minutes);
         assert!(traffic.is_empty);
         assert!(traffic.render().unwrap().contains("No checks in this time"));
     }

@@ -45,9 +45,9 @@ fn what_is_written_is_read_as_the_same() {
     ] {
         let rule = rule(&json);
         let yaml = to_yaml(&rule);
-        let again = read(&yaml).unwrap_or_else(|it| panic!("{yaml}: {it:?}"));
+        let again = read(&yaml).unwrap_or_else(|error| panic!("{yaml}: {error:?}"));
         assert_eq!(again, rule, "{yaml}");
-        assert!(yaml.chars().all(|it| it == '\n' || !it.is_control()), "{yaml:?}");
+        assert!(yaml.chars().all(|c| c == '\n' || !c.is_control()), "{yaml:?}");
         assert!(!yaml.contains(['\u{202e}', '\u{2028}', '\u{e0041}']), "{yaml:?}");
     }
 }
@@ -82,17 +82,18 @@ fn what_changed_is_told_by_field() {
     let before = rule(&json!({ "name": "a", "maxRequests": 5, "windowSeconds": 1 }));
     let after =
         rule(&json!({ "name": "a", "maxRequests": 9, "windowSeconds": 1, "mode": "shadow" }));
-    let raw = |it: Option<UntrustedText>| it.map(|it| it.raw().to_owned());
+    let raw = |value: Option<UntrustedText>| value.map(|text| text.raw().to_owned());
     let told: Vec<(String, Option<String>, Option<String>)> = changes(Some(&before), Some(&after))
         .into_iter()
-        .map(|it| (it.name, raw(it.old), raw(it.new)))
+        .map(|diff| (diff.name, raw(diff.old), raw(diff.new)))
         .collect();
-    let text = |it: &str| Some(it.to_owned());
+    let text = |value: &str| Some(value.to_owned());
     assert_eq!(
         told,
         [("limit".to_owned(), text("5/s"), text("9/s")), ("mode".to_owned(), None, text("shadow")),]
     );
-    let gone: Vec<String> = changes(Some(&before), None).into_iter().map(|it| it.name).collect();
+    let gone: Vec<String> =
+        changes(Some(&before), None).into_iter().map(|diff| diff.name).collect();
     assert_eq!(gone, ["name", "limit"]);
 }
 

@@ -9,13 +9,13 @@ use crate::database::{DatabaseLocation, NewToken};
 use crate::operations::auth::access::Scope;
 
 /// A database with a token in it, gone at the end.
-struct World {
+struct TokenDatabase {
     path: PathBuf,
     repository: Repository,
     token_id: i64,
 }
 
-impl World {
+impl TokenDatabase {
     async fn new(name: &str) -> Self {
         let name = format!("tollbar-session-{}-{name}.sqlite", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -35,7 +35,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TokenDatabase {
     fn drop(&mut self) {
         for end in ["", "-wal", "-shm"] {
             let mut path = self.path.clone().into_os_string();
@@ -56,8 +56,8 @@ fn at(ms: u64) -> Timestamp {
 
 #[tokio::test]
 async fn a_session_is_its_tokens_and_ends_within_a_second_of_it() {
-    let world = World::new("token").await;
-    let (repository, token_id) = (&world.repository, world.token_id);
+    let database = TokenDatabase::new("token").await;
+    let (repository, token_id) = (&database.repository, database.token_id);
     let sessions = Sessions::default();
     let id = begun(&sessions, token_id, at(0));
     let active = sessions.resume(repository, id, at(0)).await.unwrap().unwrap();
@@ -71,8 +71,8 @@ async fn a_session_is_its_tokens_and_ends_within_a_second_of_it() {
 
 #[tokio::test]
 async fn sessions_end_by_themselves_and_by_signing_out() {
-    let world = World::new("ends").await;
-    let (repository, token_id) = (&world.repository, world.token_id);
+    let database = TokenDatabase::new("ends").await;
+    let (repository, token_id) = (&database.repository, database.token_id);
     let sessions = Sessions::default();
     let hour = 3_600_000;
     let idle = begun(&sessions, token_id, at(0));
@@ -96,8 +96,8 @@ async fn sessions_end_by_themselves_and_by_signing_out() {
 
 #[tokio::test]
 async fn there_are_at_most_so_many_and_the_idle_make_room() {
-    let world = World::new("bound").await;
-    let (repository, token_id) = (&world.repository, world.token_id);
+    let database = TokenDatabase::new("bound").await;
+    let (repository, token_id) = (&database.repository, database.token_id);
     let sessions = Sessions::default();
     let first = begun(&sessions, token_id, at(0));
     let second = begun(&sessions, token_id, at(1));
@@ -111,8 +111,8 @@ async fn there_are_at_most_so_many_and_the_idle_make_room() {
 
 #[tokio::test]
 async fn a_form_of_another_session_is_none_of_ours_and_a_notice_is_told_once() {
-    let world = World::new("csrf").await;
-    let (repository, token_id) = (&world.repository, world.token_id);
+    let database = TokenDatabase::new("csrf").await;
+    let (repository, token_id) = (&database.repository, database.token_id);
     let sessions = Sessions::default();
     let (one, other) = (begun(&sessions, token_id, at(0)), begun(&sessions, token_id, at(0)));
     let one = sessions.resume(repository, one, at(0)).await.unwrap().unwrap();

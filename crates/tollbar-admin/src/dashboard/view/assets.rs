@@ -30,7 +30,7 @@ pub(crate) struct Asset {
 impl Assets {
     /// The file at a path. One of another version is not there.
     pub(crate) fn find(&self, path: &str) -> Option<&Asset> {
-        [&self.style, &self.script, &self.icon].into_iter().find(|it| it.path == path)
+        [&self.style, &self.script, &self.icon].into_iter().find(|asset| asset.path == path)
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn nothing_comes_from_elsewhere() {
         for asset in [&ASSETS.style, &ASSETS.script, &ASSETS.icon] {
-            assert_eq!(ASSETS.find(&asset.path).map(|it| it.text), Some(asset.text));
+            assert_eq!(ASSETS.find(&asset.path).map(|found| found.text), Some(asset.text));
             let text = asset.text.replace("http://www.w3.org/2000/svg", "");
             assert!(!text.contains("http:") && !text.contains("https:"), "{}", asset.path);
             assert!(!text.contains("@import") && !text.contains("eval("), "{}", asset.path);

@@ -21,14 +21,14 @@ pub(crate) struct StackedChart {
     pub(crate) columns: Vec<Column>,
     /// The length of a column.
     pub(crate) step_s: u64,
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) marks: Vec<ChartMark>,
     /// What it shows, for those who do not see it.
     pub(crate) label: String,
 }
 
 /// Something that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct ChartMark {
     /// In which column.
     pub(crate) column: usize,
     /// What, for people.
@@ -98,12 +98,12 @@ impl Column {
 impl StackedChart {
     /// Everything there is in it.
     pub(crate) fn sum(&self) -> Column {
-        self.columns.iter().fold(Column::default(), |sum, it| sum.plus(*it))
+        self.columns.iter().fold(Column::default(), |sum, column| sum.plus(*column))
     }
 
     /// The rate at its upper edge, a second.
     pub(crate) fn top(&self) -> u64 {
-        let most = self.columns.iter().map(|it| it.total()).max().unwrap_or_default();
+        let most = self.columns.iter().map(|column| column.total()).max().unwrap_or_default();
         nice(most.div_ceil(self.step_s.max(1)))
     }
 }
@@ -123,12 +123,13 @@ impl fmt::Display for StackedChart {
         // Each area reaches down to the ground and the lower ones are drawn over it, so that each needs
         // one edge only.
         for (at, class) in ["denied", "degraded", "shadow", "allowed"].into_iter().enumerate() {
-            let heights: Vec<u64> = self.columns.iter().map(|it| it.heights()[at]).collect();
-            if heights.iter().any(|it| *it > 0) {
+            let heights: Vec<u64> =
+                self.columns.iter().map(|column| column.heights()[at]).collect();
+            if heights.iter().any(|height| *height > 0) {
                 area(f, class, &heights, top)?;
             }
         }
-        for Mark { column, title } in &self.marks {
+        for ChartMark { column, title } in &self.marks {
             let x = x_of(*column, self.columns.len());
             write!(
                 f,
@@ -193,7 +194,7 @@ impl fmt::Display for BarChart {
 impl BarChart {
     /// What its upper edge stands for.
     pub(crate) fn top(&self) -> u64 {
-        let most = self.days.iter().map(|it| it.admitted.saturating_add(it.denied)).max();
+        let most = self.days.iter().map(|day| day.admitted.saturating_add(day.denied)).max();
         nice(most.unwrap_or_default())
     }
 }
@@ -216,7 +217,7 @@ fn area(f: &mut fmt::Formatter<'_>, class: &str, heights: &[u64], top: u64) -> f
     let mut last = None;
     for (at, height) in heights.iter().enumerate() {
         let y = HEIGHT - scaled(*height, top);
-        let is_same = last == Some(y) && heights.get(at + 1).is_some_and(|it| *it == *height);
+        let is_same = last == Some(y) && heights.get(at + 1).is_some_and(|next| *next == *height);
         // On a level only its ends need to be said.
         if !is_same {
             write!(f, "L{} {y}", x_of(at, heights.len()))?;
@@ -254,13 +255,13 @@ struct EscapedText<'t>(&'t str);
 
 impl fmt::Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for it in self.0.chars() {
-            match it {
+        for c in self.0.chars() {
+            match c {
                 '&' => f.write_str("&amp;")?,
                 '<' => f.write_str("&lt;")?,
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
-                it => f.write_char(it)?,
+                c => f.write_char(c)?,
             }
         }
         Ok(())
@@ -314,7 +315,7 @@ mod tests {
     #[test]
     fn marks_stand_where_something_changed_and_say_what() {
         let mut chart = chart(&[(1, 0); 181]);
-        chart.marks.push(Mark { column: 90, title: "version <2>".to_owned() });
+        chart.marks.push(ChartMark { column: 90, title: "version <2>".to_owned() });
         chart.label = "\"q\"".to_owned();
         let svg = chart.to_string();
         assert!(svg.contains("<title>version &lt;2&gt;</title><path d=\"M900 0V1000\"/>"), "{svg}");

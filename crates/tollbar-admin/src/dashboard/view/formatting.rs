@@ -116,7 +116,7 @@ impl fmt::Display for Share {
             (0, ..) => f.write_str("0%"),
             (.., 0) => f.write_str("<0.1%"),
             (.., 1_000..) => f.write_str("100%"),
-            (.., it) => write!(f, "{}.{}%", it / 10, it % 10),
+            (.., thousandths) => write!(f, "{}.{}%", thousandths / 10, thousandths % 10),
         }
     }
 }

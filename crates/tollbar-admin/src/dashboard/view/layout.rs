@@ -90,7 +90,7 @@ const SPANS: [(&str, &str, u64); 5] = [
 ];
 
 impl Permissions {
-    pub(crate) fn of(actor: &Actor) -> Self {
+    pub(crate) fn for_actor(actor: &Actor) -> Self {
         let may = |need| actor.reach(need).is_ok();
         Self {
             see: may(Permission::See),
@@ -131,7 +131,7 @@ impl Layout {
         let ActiveSession { actor, csrf, .. } = session;
         let scopes: Vec<String> = actor.scopes.iter().map(ToString::to_string).collect();
         let owner = TokenOwner { name: UntrustedText::new(&*actor.name), scopes: scopes.join(" ") };
-        let (csrf, permissions) = (csrf.clone(), Permissions::of(actor));
+        let (csrf, permissions) = (csrf.clone(), Permissions::for_actor(actor));
         Self { nav_item, owner: Some(owner), csrf, permissions, ..Self::signed_out() }
     }
 
@@ -148,7 +148,7 @@ impl Layout {
             (change_all, NavItem::Tokens, "Tokens", "/tokens"),
             (see_own_usage, NavItem::OwnUsage, "What is left", "/me"),
         ];
-        let open = all.into_iter().filter(|it| it.0);
+        let open = all.into_iter().filter(|link| link.0);
         let item = |(_, nav_item, name, href)| NavLink {
             name,
             href,
@@ -158,15 +158,15 @@ impl Layout {
     }
 
     pub(crate) fn with_problem(self, problem: &Problem) -> Self {
-        Self { problem: Some(ProblemNotice::of(problem)), ..self }
+        Self { problem: Some(ProblemNotice::from_problem(problem)), ..self }
     }
 }
 
 impl ProblemNotice {
-    pub(crate) fn of(problem: &Problem) -> Self {
-        let field = |it: &tollbar_daemon::problem::FieldError| WrongField {
-            field: escape_invisible(&it.field),
-            detail: escape_invisible(&it.detail),
+    pub(crate) fn from_problem(problem: &Problem) -> Self {
+        let field = |error: &tollbar_daemon::problem::FieldError| WrongField {
+            field: escape_invisible(&error.field),
+            detail: escape_invisible(&error.detail),
         };
         // One field is in the sentence already.
         let fields = match problem.fields.as_slice() {
@@ -193,7 +193,7 @@ mod tests {
         Actor {
             token_id: 1,
             name: "x".to_owned(),
-            scopes: scopes.iter().filter_map(|it| Scope::parse(it)).collect(),
+            scopes: scopes.iter().filter_map(|text| Scope::parse(text)).collect(),
             subject: None,
         }
     }
@@ -201,16 +201,18 @@ mod tests {
     #[test]
     fn nobody_is_offered_what_they_may_not_do() {
         let nav_links = |scopes: &[&str]| -> Vec<&str> {
-            let layout =
-                Layout { permissions: Permissions::of(&actor(scopes)), ..Layout::signed_out() };
-            layout.nav_links().iter().map(|it| it.name).collect()
+            let layout = Layout {
+                permissions: Permissions::for_actor(&actor(scopes)),
+                ..Layout::signed_out()
+            };
+            layout.nav_links().iter().map(|link| link.name).collect()
         };
         assert!(nav_links(&["admin"]).contains(&"Tokens"));
         assert!(!nav_links(&["read"]).contains(&"Tokens"));
         assert_eq!(nav_links(&["tenant:acme"]), ["Rules", "Keys", "Usage"]);
         assert_eq!(nav_links(&["usage:me"]), ["What is left"]);
         assert!(nav_links(&[]).is_empty());
-        assert_eq!(Permissions::of(&actor(&["tenant:acme"])).home(), "/rules");
+        assert_eq!(Permissions::for_actor(&actor(&["tenant:acme"])).home(), "/rules");
     }
 
     #[test]

@@ -40,21 +40,21 @@ impl fmt::Display for UntrustedText {
         if self.0.is_empty() {
             f.write_str("<span class=\"ctl\">empty</span>")?;
         }
-        for (at, it) in self.0.chars().enumerate() {
+        for (at, c) in self.0.chars().enumerate() {
             if at == CHARS_MAX {
                 f.write_str("<span class=\"ctl\">…</span>")?;
                 break;
             }
-            match it {
+            match c {
                 '&' => f.write_str("&amp;")?,
                 '<' => f.write_str("&lt;")?,
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                it if is_hidden(it) => {
-                    write!(f, "<span class=\"ctl\">\\u{{{:x}}}</span>", u32::from(it))?;
+                c if is_hidden(c) => {
+                    write!(f, "<span class=\"ctl\">\\u{{{:x}}}</span>", u32::from(c))?;
                 }
-                it => f.write_char(it)?,
+                c => f.write_char(c)?,
             }
         }
         f.write_str("</bdi>")
@@ -64,12 +64,12 @@ impl fmt::Display for UntrustedText {
 /// A text with what cannot be seen spelled out, for places that take no markup: titles and labels.
 pub(crate) fn escape_invisible(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for it in text.chars().take(CHARS_MAX) {
-        if is_hidden(it) {
+    for c in text.chars().take(CHARS_MAX) {
+        if is_hidden(c) {
             // Writing to a string cannot fail.
-            let _ = write!(escaped, "\\u{{{:x}}}", u32::from(it));
+            write!(escaped, "\\u{{{:x}}}", u32::from(c)).unwrap_or_default();
         } else {
-            escaped.push(it);
+            escaped.push(c);
         }
     }
     escaped

@@ -32,7 +32,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    pub(crate) fn of(url: &str) -> Result<Self> {
+    pub(crate) fn parse(url: &str) -> Result<Self> {
         let (url, tls_parameters) = TlsParameters::take(url)?;
         // What is wrong with a URL is told without it: it may hold a password.
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
@@ -56,7 +56,8 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("tollbar");
         }
-        let options = config.get_options().map_or_else(String::new, |it| format!("{it} "));
+        let options =
+            config.get_options().map_or_else(String::new, |options| format!("{options} "));
         config.options(format!("{options}{BOUNDS}"));
         config.connect_timeout(CONNECT_MAX);
         config.tcp_user_timeout(SILENCE_MAX);
@@ -80,7 +81,7 @@ impl TlsParameters {
         };
         let mut tls_parameters = Self::default();
         let mut others = Vec::new();
-        for part in query.split('&').filter(|it| !it.is_empty()) {
+        for part in query.split('&').filter(|part| !part.is_empty()) {
             let pair = form_urlencoded::parse(part.as_bytes()).next();
             match pair.as_ref().map(|(name, value)| (&**name, &**value)) {
                 Some(("sslmode", mode)) => tls_parameters.mode = Some(mode.to_owned()),
@@ -103,7 +104,7 @@ fn is_local(host: &Host) -> bool {
     match host {
         Host::Unix(_) => true,
         Host::Tcp(name) if name == "localhost" => true,
-        Host::Tcp(name) => name.parse::<std::net::IpAddr>().is_ok_and(|it| it.is_loopback()),
+        Host::Tcp(name) => name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()),
     }
 }
 
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     fn mode(url: &str) -> SslMode {
-        Address::of(url).unwrap().config.get_ssl_mode()
+        Address::parse(url).unwrap().config.get_ssl_mode()
     }
 
     #[test]
@@ -164,14 +165,14 @@ mod tests {
             ),
         ];
         for (url, expected) in table {
-            let error = Address::of(url).err().unwrap().to_string();
+            let error = Address::parse(url).err().unwrap().to_string();
             assert!(error.contains(expected) && !error.contains("hunter2"), "{error}");
         }
     }
 
     #[test]
     fn what_a_server_may_take_is_bounded_beside_what_the_url_says() {
-        let address = Address::of("postgres://a@localhost/x?options=-c%20geqo%3Doff").unwrap();
+        let address = Address::parse("postgres://a@localhost/x?options=-c%20geqo%3Doff").unwrap();
         let options = address.config.get_options().unwrap();
         assert!(options.starts_with("-c geqo=off -c statement_timeout=15000 "), "{options}");
     }

@@ -1,23 +1,23 @@
 //! A connection that hears of changes the moment they are made. That it may miss some is no matter:
-//! whoever follows looks by themselves now and then.
+//! the follower looks by itself now and then.
 
-use std::future::poll_fn;
+use std::fmt;
+use std::pin::pin;
 
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio_postgres::{AsyncMessage, Client};
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use tokio_postgres::{AsyncMessage, Client, Error};
 
 use super::address::Address;
 use super::{repository_error, with_timeout};
 use crate::database::{RepositoryError, Result};
 
 /// The notifications of changes, until it is dropped.
-#[derive(Debug)]
 pub(crate) struct ChangeNotifications {
-    receiver: mpsc::Receiver<()>,
+    /// The connection, which goes on while the next message is waited for.
+    messages: BoxStream<'static, std::result::Result<AsyncMessage, Error>>,
     /// The connection lasts as long as its client.
     _client: Client,
-    task: JoinHandle<()>,
 }
 
 impl ChangeNotifications {
@@ -25,32 +25,41 @@ impl ChangeNotifications {
         let connect = async {
             let connected = address.config.connect(address.tls.clone()).await;
             let (client, mut connection) = connected.map_err(repository_error)?;
-            // One is as good as many: all they say is to look.
-            let (sender, receiver) = mpsc::channel(1);
-            let task = tokio::spawn(async move {
-                while let Some(Ok(message)) =
-                    poll_fn(|context| connection.poll_message(context)).await
-                {
-                    if let AsyncMessage::Notification(_) = message {
-                        let _ = sender.try_send(());
+            let mut messages =
+                stream::poll_fn(move |context| connection.poll_message(context)).boxed();
+            {
+                let mut listen = pin!(client.batch_execute("LISTEN tollbar_revision"));
+                loop {
+                    tokio::select! {
+                        listening = &mut listen => break listening.map_err(repository_error)?,
+                        message = messages.next() => drop(check(message)?),
                     }
                 }
-            });
-            client.batch_execute("LISTEN tollbar_revision").await.map_err(repository_error)?;
-            Ok(Self { receiver, _client: client, task })
+            }
+            Ok((messages, client))
         };
-        with_timeout(connect).await
+        let (messages, client) = with_timeout(connect).await?;
+        Ok(Self { messages, _client: client })
     }
 
-    /// Waits for the next change; an error where the connection is gone.
+    /// Waits for the next change; an error where the connection is gone. May be dropped and called again.
     pub(crate) async fn next(&mut self) -> Result<()> {
-        let gone = || RepositoryError::unavailable("the connection that listens is gone");
-        self.receiver.recv().await.ok_or_else(gone)
+        loop {
+            if let AsyncMessage::Notification(_) = check(self.messages.next().await)? {
+                return Ok(());
+            }
+        }
     }
 }
 
-impl Drop for ChangeNotifications {
-    fn drop(&mut self) {
-        self.task.abort();
+/// Returns a message, or why there will be none.
+fn check(message: Option<std::result::Result<AsyncMessage, Error>>) -> Result<AsyncMessage> {
+    let gone = || RepositoryError::unavailable("the connection that listens is gone");
+    message.ok_or_else(gone)?.map_err(repository_error)
+}
+
+impl fmt::Debug for ChangeNotifications {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChangeNotifications").finish_non_exhaustive()
     }
 }

@@ -25,7 +25,7 @@ pub(crate) async fn write<S: Sql, T: Serialize>(
     entry: AuditEntry<'_, T>,
     actor: &str,
 ) -> Result<()> {
-    let [before, after] = [entry.before, entry.after].map(|it| it.map(|it| json!(it)));
+    let [before, after] = [entry.before, entry.after].map(|state| state.map(|value| json!(value)));
     let values = [
         entry.rule.into(),
         entry.kind.name().into(),
@@ -50,7 +50,7 @@ pub(crate) async fn page<S: Sql>(
 ) -> Result<Page<AuditRow>> {
     let conditions = WhereClause::new("1 = 1")
         .and("a.id < $", of.after_id()?)
-        .and("r.rule_uuid = $", filter.rule.map(|it| it.to_string()))
+        .and("r.rule_uuid = $", filter.rule.map(|id| id.to_string()))
         .and("r.tenant_id = $", filter.tenant.as_ref())
         .and("a.kind = $", filter.kind.map(AuditKind::name));
     let beginning = "SELECT a.id, a.kind, r.rule_uuid, a.action, a.version, a.old_row, a.new_row, \
@@ -59,7 +59,7 @@ pub(crate) async fn page<S: Sql>(
     let (statement, values) = conditions.statement(beginning, "a.id DESC", of.rows_max());
     let rows = sql.query(&statement, &values).await?;
     let rows = rows.into_iter().map(read).collect::<Result<_>>()?;
-    Ok(Page::cut(rows, of, |it: &AuditRow| it.id.to_string()))
+    Ok(Page::cut(rows, of, |row: &AuditRow| row.id.to_string()))
 }
 
 /// What a rule was at a version.
@@ -84,7 +84,7 @@ fn read(mut row: SqlRow) -> Result<AuditRow> {
     Ok(AuditRow {
         id: row.int()?,
         kind: AuditKind::of_name(&row.text()?).ok_or_else(|| invalid_row("an unknown kind"))?,
-        rule: row.optional_text()?.and_then(|it| it.parse::<RuleId>().ok()),
+        rule: row.optional_text()?.and_then(|text| text.parse::<RuleId>().ok()),
         action: AuditAction::of_name(&row.text()?)
             .ok_or_else(|| invalid_row("an unknown action"))?,
         version: row.optional_count()?,
@@ -112,7 +112,7 @@ impl AuditKind {
     /// The one of that name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, it)| *it)
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     }
 }
 
@@ -134,6 +134,6 @@ impl AuditAction {
     /// The one of that name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, it)| *it)
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, action)| *action)
     }
 }

@@ -79,7 +79,7 @@ pub(crate) async fn page<S: Sql>(
     let (statement, values) = conditions.statement(SELECT, "e.id", of.rows_max());
     let rows = sql.query(&statement, &values).await?;
     let rows = rows.into_iter().map(read).collect::<Result<_>>()?;
-    Ok(Page::cut(rows, of, |it: &ExemptionRow| it.id.to_string()))
+    Ok(Page::cut(rows, of, |row: &ExemptionRow| row.id.to_string()))
 }
 
 /// Every exemption from a rule that is enabled, each as far as it can be read.
@@ -104,7 +104,7 @@ async fn audit_change<S: Sql>(
     actor: &str,
 ) -> Result<()> {
     let action = if after.is_some() { AuditAction::Insert } else { AuditAction::Delete };
-    let [before, after] = [before, after].map(|it| it.map(to_audit_json));
+    let [before, after] = [before, after].map(|row| row.map(to_audit_json));
     let entry = AuditEntry {
         kind: AuditKind::Exemption,
         rule: Some(rule),

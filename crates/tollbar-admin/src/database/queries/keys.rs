@@ -25,7 +25,7 @@ pub(crate) async fn put<S: Sql>(sql: &S, record: &KeyRecord, actor: &str) -> Res
         check_name("rule", rule)?;
     }
     let EffectFields { kind, factor_percent: factor } = record.effect.into();
-    if factor.is_some_and(|it| !(1..=FACTOR_PERCENT_MAX).contains(&it)) {
+    if factor.is_some_and(|percent| !(1..=FACTOR_PERCENT_MAX).contains(&percent)) {
         let message =
             format!("a factor is 1 to {FACTOR_PERCENT_MAX} percent: send one such as 200");
         return Err(RepositoryError::Invalid { field: "factorPercent", message });
@@ -83,7 +83,7 @@ pub(crate) async fn page<S: Sql>(
     let (statement, values) = conditions.statement(&select(), "id", of.rows_max());
     let rows = sql.query(&statement, &values).await?;
     let rows = rows.into_iter().map(read).collect::<Result<_>>()?;
-    Ok(Page::cut(rows, of, |it: &KeyRow| it.id.to_string()))
+    Ok(Page::cut(rows, of, |row: &KeyRow| row.id.to_string()))
 }
 
 /// Every record that has not ended, each as far as it can be read.
@@ -135,7 +135,7 @@ fn read(mut row: SqlRow) -> Result<KeyRow> {
         _ => return Err(invalid_row("an unknown effect")),
     };
     let record = KeyRecord {
-        rule: Some(rule).filter(|it| !it.is_empty()),
+        rule: Some(rule).filter(|rule| !rule.is_empty()),
         subject,
         effect,
         reason: row.optional_text()?,

@@ -9,21 +9,27 @@ use crate::database::{NodeRow, Result, Revisions};
 /// The most nodes that a list has.
 const NODES_MAX: usize = 10_000;
 
-pub(crate) async fn report<S: Sql>(sql: &S, node: &str, revision: u64) -> Result<()> {
+pub(crate) async fn report<S: Sql>(sql: &S, node: &str, revision: u64, store: &str) -> Result<()> {
     check_name("node", node)?;
-    let statement = "INSERT INTO rate_limit_nodes (node, revision, seen_at) VALUES ($1, $2, $3) \
-                     ON CONFLICT (node) DO UPDATE SET revision = excluded.revision, \
-                     seen_at = excluded.seen_at";
-    sql.execute(statement, &[node.into(), number(revision), sql.now().into()]).await?;
+    let statement = "INSERT INTO rate_limit_nodes (node, revision, seen_at, store) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (node) DO UPDATE SET revision = excluded.revision, \
+         seen_at = excluded.seen_at, store = excluded.store";
+    let values = [node.into(), number(revision), sql.now().into(), store.into()];
+    sql.execute(statement, &values).await?;
     Ok(())
 }
 
 pub(crate) async fn list<S: Sql>(sql: &S) -> Result<Vec<NodeRow>> {
     let statement = format!(
-        "SELECT node, revision, seen_at FROM rate_limit_nodes ORDER BY node LIMIT {NODES_MAX}"
+        "SELECT node, revision, seen_at, store FROM rate_limit_nodes ORDER BY node LIMIT {NODES_MAX}"
     );
     let read = |mut row: SqlRow| {
-        Ok(NodeRow { node: row.text()?, revision: row.count()?, seen_at: row.time()? })
+        Ok(NodeRow {
+            node: row.text()?,
+            revision: row.count()?,
+            seen_at: row.time()?,
+            store: row.optional_text()?,
+        })
     };
     sql.query(&statement, &[]).await?.into_iter().map(read).collect()
 }

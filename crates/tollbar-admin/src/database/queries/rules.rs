@@ -36,7 +36,7 @@ pub(crate) async fn page<S: Sql>(
     let (statement, values) = conditions.statement(&select(), "id", of.rows_max());
     let rows = sql.query(&statement, &values).await?;
     let rows: Vec<_> = rows.into_iter().map(read).collect();
-    let page = Page::cut(rows, of, |it| match it {
+    let page = Page::cut(rows, of, |row| match row {
         Ok(rule) => rule.row.to_string(),
         Err(broken) => broken.row.to_string(),
     });
@@ -158,7 +158,7 @@ pub(crate) async fn find<S: Sql>(sql: &S, id: RuleId) -> Result<RuleRow> {
 
 async fn rule_at_version<S: Sql>(sql: &S, rule: &RuleRow, version: u64) -> Result<Rule> {
     match audit::rule_at(sql, rule.row, version).await? {
-        Some(AuditState::Rule(it)) => Ok(it.rule),
+        Some(AuditState::Rule(audited)) => Ok(audited.rule),
         Some(AuditState::Other(_)) => {
             let message = format!("version {version} was no rule: choose another one");
             Err(RepositoryError::Invalid { field: "version", message })
@@ -177,7 +177,7 @@ pub(crate) async fn find_broken<S: Sql>(sql: &S, named: &str) -> Result<Option<B
         select()
     );
     let rows = sql.query(&statement, &[named.into()]).await?;
-    Ok(rows.into_iter().find_map(|it| read(it).err()))
+    Ok(rows.into_iter().find_map(|row| read(row).err()))
 }
 
 /// Puts a rule in the place of what a broken row says. One whose id is none gets one.
@@ -303,7 +303,7 @@ pub(crate) fn check(rule: &Rule) -> Result<SqlValue> {
             "a rule of the database is counted under the id that it gets: leave this out",
         );
     }
-    let view = RuleView::of(rule);
+    let view = RuleView::from_rule(rule);
     let columns = [
         ("tenantId", view.tenant_id),
         ("httpMethod", view.http_method),
@@ -314,7 +314,7 @@ pub(crate) fn check(rule: &Rule) -> Result<SqlValue> {
     }
     // PostgreSQL has no place for it.
     if let Some((field, _)) = to_json(rule).iter().find(|(_, value)| has_nul(value)) {
-        return Err(FormError::of(field, "this has a character of code 0: leave it out").into());
+        return Err(FormError::new(field, "this has a character of code 0: leave it out").into());
     }
     let spec = spec_of(rule);
     if matches!(&spec, SqlValue::Text(text) if text.len() > SPEC_BYTES_MAX) {
@@ -342,7 +342,9 @@ fn has_nul(value: &Json) -> bool {
     match value {
         Json::String(text) => text.contains('\0'),
         Json::Array(items) => items.iter().any(has_nul),
-        Json::Object(fields) => fields.iter().any(|(name, it)| name.contains('\0') || has_nul(it)),
+        Json::Object(fields) => {
+            fields.iter().any(|(name, field)| name.contains('\0') || has_nul(field))
+        }
         _ => false,
     }
 }

@@ -70,7 +70,7 @@ pub(crate) async fn page<S: Sql>(sql: &S, of: &PageRequest) -> Result<Page<Token
     let (statement, values) = conditions.statement(&beginning, "id", of.rows_max());
     let rows = sql.query(&statement, &values).await?;
     let rows = rows.into_iter().map(read).collect::<Result<_>>()?;
-    Ok(Page::cut(rows, of, |it: &TokenRow| it.id.to_string()))
+    Ok(Page::cut(rows, of, |row: &TokenRow| row.id.to_string()))
 }
 
 /// From now on it is worth nothing; one that was revoked before stays so since then.

@@ -69,7 +69,7 @@ fn values_of(
 fn upsert(rows: usize) -> String {
     let place = |at: usize| {
         let first = at * 6;
-        let places: Vec<String> = (1..=6).map(|it| format!("${}", first + it)).collect();
+        let places: Vec<String> = (1..=6).map(|column| format!("${}", first + column)).collect();
         format!("({})", places.join(", "))
     };
     let places: Vec<String> = (0..rows).map(place).collect();
@@ -130,7 +130,7 @@ fn cursor(row: &UsageRow) -> String {
 
 fn parse_cursor(cursor: &Cursor) -> Result<(i32, String, String, String)> {
     let bytes = hex::decode(cursor.as_text()).ok();
-    let place = bytes.and_then(|it| serde_json::from_slice(&it).ok());
+    let place = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     place.ok_or(RepositoryError::Cursor)
 }
 

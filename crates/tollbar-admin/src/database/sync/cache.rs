@@ -128,6 +128,10 @@ impl Cache {
             .and_then(|()| fs::rename(&beside, &self.path));
         if written.is_err() {
             // What went wrong is told; that the remains could not be removed either adds nothing.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "the error that made the file useless is reported"
+            )]
             let _ = fs::remove_file(&beside);
         }
         written.map_err(io)
@@ -155,7 +159,7 @@ impl Cache {
     /// What is behind the first line, if that is what it says.
     fn check(&self, bytes: &[u8]) -> Result<Value, CacheError> {
         let not_a_cache = || CacheError::NotACache { path: self.path.clone() };
-        let end = bytes.iter().take(128).position(|it| *it == b'\n').ok_or_else(not_a_cache)?;
+        let end = bytes.iter().take(128).position(|byte| *byte == b'\n').ok_or_else(not_a_cache)?;
         let head = str::from_utf8(&bytes[..end]).map_err(|_| not_a_cache())?;
         let mut words = head.split(' ');
         let (Some(MAGIC), Some(Ok(form))) = (words.next(), words.next().map(str::parse::<u64>))
@@ -166,7 +170,7 @@ impl Cache {
             return Err(CacheError::Newer { path: self.path.clone(), found: form });
         }
         let body = &bytes[end + 1..];
-        if words.next().and_then(|it| it.parse::<usize>().ok()) != Some(body.len()) {
+        if words.next().and_then(|word| word.parse::<usize>().ok()) != Some(body.len()) {
             return Err(self.corrupt("its length is another"));
         }
         let sum = format!("{:08x}", crc32fast::hash(body));
@@ -187,29 +191,29 @@ impl Cache {
             format!(r#"{{"database":{database},"revision":{rules},"tokens":{tokens},"rules":"#);
         // Whoever panicked with it has left texts of rows that are as they were.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.rules.append(contents.rules.iter(), |it| vec![rule_json(it)], &mut body);
+        written.rules.append(contents.rules.iter(), |rule| vec![rule_json(rule)], &mut body);
         body.push_str(r#","exemptions":"#);
         // One that cannot be enforced would keep the whole file from being read.
-        let is_one = |it: &&ExemptionRow| it.form.exemption().is_ok();
+        let is_one = |row: &&ExemptionRow| row.form.exemption().is_ok();
         let json = |rows: &[ExemptionRow]| {
             rows.iter().filter(is_one).map(exemption_json).collect::<Vec<_>>()
         };
         written.exemptions.append(contents.exemptions.values(), json, &mut body);
         body.push_str(r#","keys":"#);
-        written.keys.append(contents.keys.iter(), |it| vec![key_json(it)], &mut body);
+        written.keys.append(contents.keys.iter(), |key| vec![key_json(key)], &mut body);
         body.push('}');
         body
     }
 }
 
 fn write_new(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
+    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         fs::create_dir_all(directory)?;
     }
     let mut options = OpenOptions::new();
     let options = options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(path)?;
-    parts.iter().try_for_each(|it| file.write_all(it))?;
+    parts.iter().try_for_each(|part| file.write_all(part))?;
     file.sync_all()
 }
 

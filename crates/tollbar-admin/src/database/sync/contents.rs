@@ -164,7 +164,7 @@ impl DatabaseContents {
         (self.revisions, self.mark) = (revisions, None);
         let mut delta = RuleDelta { has_keys: !keys.is_empty(), ..RuleDelta::default() };
         for (at, _) in &rules {
-            if let Ok(place) = self.rules.binary_search_by_key(at, |it| it.row) {
+            if let Ok(place) = self.rules.binary_search_by_key(at, |rule| rule.row) {
                 let gone = self.rules.remove(place).id;
                 self.exemptions.remove(&gone);
                 delta.removed.push(gone);
@@ -175,7 +175,7 @@ impl DatabaseContents {
                 continue;
             };
             let row = Arc::new(row);
-            let place = self.rules.partition_point(|it| it.row < row.row);
+            let place = self.rules.partition_point(|rule| rule.row < row.row);
             if !exemptions.is_empty() {
                 self.exemptions.insert(row.id, exemptions.into());
             }
@@ -184,9 +184,9 @@ impl DatabaseContents {
         }
         for (at, key) in keys {
             // Whatever has ended meanwhile goes too.
-            let is_on = |it: &KeyRow| it.record.expires_at.is_none_or(|end| now < end);
-            self.keys.retain(|it| it.id != at && is_on(it));
-            let place = self.keys.partition_point(|it| it.id < at);
+            let is_on = |row: &KeyRow| row.record.expires_at.is_none_or(|end| now < end);
+            self.keys.retain(|row| row.id != at && is_on(row));
+            let place = self.keys.partition_point(|row| row.id < at);
             self.keys.splice(place..place, key.map(Arc::new));
         }
         delta

@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tollbar::Timestamp;
 use tollbar_rules::Diff;
@@ -16,15 +15,24 @@ use tracing::{info, warn};
 use super::cache::{Cache, CacheError};
 use crate::database::sync::contents::DatabaseContents;
 use crate::database::sync::live_rules::LiveRules;
+use crate::database::sync::node_stores::{NodeStore, NodesApart};
 use crate::database::{Repository, RepositoryError, Result};
 use tollbar_daemon::background;
 use tollbar_daemon::shutdown::ShutdownSignal;
+use tollbar_daemon::tasks::{Pulse, Task, Tasks};
 
 /// How often the database is polled, whether or not a notification came.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// A poll that takes longer than this may have much to read, or wait for a database that is silent.
 const POLL_MAX: Duration = Duration::from_secs(1);
+
+/// For one poll: ten thousand rules are read and put in force in some seconds, and a database that is silent is given
+/// up after half a minute.
+const TURN_MAX: Duration = Duration::from_mins(2);
+
+/// For connecting once.
+const NOTIFICATIONS_TURN_MAX: Duration = Duration::from_mins(1);
 
 /// How often a node says what it enforces where nothing changes.
 const REPORT_EVERY_US: u64 = 10_000_000;
@@ -44,7 +52,8 @@ pub struct Follower {
     live: Arc<LiveRules>,
     repository: Repository,
     cache: Option<Cache>,
-    node: String,
+    node: NodeStore,
+    nodes_apart: Arc<NodesApart>,
     /// What was reported last, and when.
     reported: Option<(u64, Timestamp)>,
     /// When everything was read last, and not only what had changed.
@@ -52,7 +61,6 @@ pub struct Follower {
     /// True where what is in force is not in the cache yet.
     is_unsaved: bool,
     saved_at: Option<Timestamp>,
-    is_cache_failing: bool,
 }
 
 /// Why there are no rules to begin with.
@@ -70,18 +78,18 @@ impl Follower {
         live: Arc<LiveRules>,
         repository: Repository,
         cache: Option<Cache>,
-        node: String,
+        node: NodeStore,
     ) -> std::result::Result<Self, FollowError> {
         let mut follower = Self {
             live,
             repository,
             cache,
             node,
+            nodes_apart: Arc::default(),
             reported: None,
             read_at: None,
             is_unsaved: false,
             saved_at: None,
-            is_cache_failing: false,
         };
         match follower.read_all().await {
             Ok(()) => {
@@ -110,6 +118,12 @@ impl Follower {
         Ok(follower)
     }
 
+    /// Which other nodes count elsewhere.
+    #[must_use]
+    pub fn nodes_apart(&self) -> Arc<NodesApart> {
+        Arc::clone(&self.nodes_apart)
+    }
+
     async fn read_cache(&self) -> std::result::Result<Option<DatabaseContents>, CacheError> {
         let Some(cache) = self.cache.clone() else {
             return Ok(None);
@@ -117,35 +131,32 @@ impl Follower {
         background::run(move || cache.read()).await.unwrap_or(Ok(None))
     }
 
-    /// Follows until `stopped`.
-    pub async fn run(mut self, mut stopped: ShutdownSignal) {
-        let listener_task =
-            ListenerTask(tokio::spawn(forward_notifications(self.repository.clone())));
-        let mut ticks = interval(POLL_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let repository = self.repository.clone();
-        loop {
-            tokio::select! {
-                () = stopped.wait() => break,
-                () = repository.change_notify().notified() => {}
-                _ = ticks.tick() => {}
-            }
-            tokio::select! {
-                () = stopped.wait() => break,
-                () = self.poll() => {}
-            }
-        }
-        drop(listener_task);
-        self.save().await;
+    /// Returns the rules that it keeps up with the database.
+    pub fn live(&self) -> &Arc<LiveRules> {
+        &self.live
     }
 
-    async fn poll(&mut self) {
+    /// True where the rules are kept for a start without the database.
+    pub fn has_cache(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// Starts the tasks that follow the database until `stopped`.
+    pub fn start_tasks(self, tasks: &Tasks, stopped: &ShutdownSignal) {
+        let notifications = NotificationTask(self.repository.clone());
+        tasks.start("database_notifications", NOTIFICATIONS_TURN_MAX, stopped, notifications);
+        tasks.start("database_rules", TURN_MAX, stopped, self);
+    }
+
+    async fn poll(&mut self) -> Result<()> {
         let (live, repository) = (Arc::clone(&self.live), self.repository.clone());
-        match with_ping(self.try_poll(), &live, &repository).await {
+        let polled = with_ping(self.try_poll(), &live, &repository).await;
+        match &polled {
             Ok(()) => live.mark_reachable(),
-            Err(error) => live.mark_unreachable(&error),
+            Err(error) => live.mark_unreachable(error),
         }
         self.save_if_due().await;
+        polled
     }
 
     async fn try_poll(&mut self) -> Result<()> {
@@ -171,7 +182,8 @@ impl Follower {
         };
         if let Some(changes) = changes {
             let live = Arc::clone(&self.live);
-            if let Some(Some(diff)) = background::run(move || live.put_changes(changes)).await {
+            let put = background::run(move || live.put_changes(changes)).await;
+            if let Some(diff) = put.ok_or_else(work_lost)? {
                 self.log_enforced(&diff);
                 return Ok(());
             }
@@ -189,7 +201,7 @@ impl Follower {
                 && *live.contents() == contents;
             (!is_enforced).then(|| live.put_from_database(Arc::new(contents)))
         };
-        if let Some(Some(diff)) = background::run(put).await {
+        if let Some(diff) = background::run(put).await.ok_or_else(work_lost)? {
             self.log_enforced(&diff);
         }
         Ok(())
@@ -219,10 +231,14 @@ impl Follower {
         let contents = self.live.contents();
         self.saved_at = Some(self.repository.now());
         let written = background::run(move || cache.write(&contents)).await;
-        if let (Some(Err(error)), false) = (&written, self.is_cache_failing) {
-            warn!(%error, "cannot keep the rules for a start without the database");
-        }
-        self.is_cache_failing = !matches!(written, Some(Ok(())));
+        let cache_error = match written {
+            Some(Ok(())) => None,
+            Some(Err(error)) => Some(error.to_string().into()),
+            None => Some("the thread that writes it panicked".into()),
+        };
+        // What could not be written is written by the next save.
+        self.is_unsaved = cache_error.is_some();
+        self.live.set_cache_error(cache_error);
     }
 
     /// The same, but not at every change where many come one after the other.
@@ -242,14 +258,46 @@ impl Follower {
             reported != revision
                 || now.as_micros().saturating_sub(at.as_micros()) >= REPORT_EVERY_US
         };
-        if self.reported.is_some_and(|it| !is_due(it)) {
+        if self.reported.is_some_and(|report| !is_due(report)) {
             return Ok(());
         }
-        self.repository.report_node(&self.node, revision).await?;
+        self.repository.report_node(&self.node.name, revision, &self.node.store).await?;
         self.reported = Some((revision, now));
         let silent = Timestamp::from_micros(now.as_micros().saturating_sub(SILENCE_MAX_US));
         self.repository.forget_nodes(silent).await?;
+        let nodes = self.repository.nodes().await?;
+        self.nodes_apart.update(&self.node, &nodes, now);
+        // Whichever has not been silent for long may still serve: too many share a limit rather than too few.
+        let (node_count, live) = (nodes.len() as u64, Arc::clone(&self.live));
+        background::run(move || live.put_node_count(node_count.max(1))).await;
         Ok(())
+    }
+}
+
+/// What was read is not in force, and is tried again.
+fn work_lost() -> RepositoryError {
+    RepositoryError::unavailable(
+        "its rules could not be put in force: a thread panicked, see the log",
+    )
+}
+
+impl Task for Follower {
+    async fn run(&mut self, pulse: &Pulse, mut stopped: ShutdownSignal) {
+        let mut ticks = interval(POLL_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let repository = self.repository.clone();
+        loop {
+            tokio::select! {
+                () = stopped.wait() => break,
+                () = repository.change_notify().notified() => {}
+                _ = ticks.tick() => {}
+            }
+            tokio::select! {
+                () = stopped.wait() => break,
+                polled = self.poll() => pulse.record(polled.map_err(|error| error.to_string().into())),
+            }
+        }
+        self.save().await;
     }
 }
 
@@ -274,27 +322,53 @@ async fn with_ping(
     }
 }
 
-/// The task that listens for changes. It ends when this is dropped.
-struct ListenerTask(JoinHandle<()>);
+/// Passes on the notifications of PostgreSQL. SQLite sends none: there, changes are found by polling.
+struct NotificationTask(Repository);
 
-impl Drop for ListenerTask {
-    fn drop(&mut self) {
-        self.0.abort();
+impl Task for NotificationTask {
+    async fn run(&mut self, pulse: &Pulse, mut stopped: ShutdownSignal) {
+        tokio::select! {
+            () = stopped.wait() => {}
+            () = self.forward(pulse) => {}
+        }
     }
 }
 
-/// Passes on the notifications of PostgreSQL. SQLite sends none: there, changes are found by polling.
-async fn forward_notifications(repository: Repository) {
-    while let Some(listening) = repository.listen().await {
-        if let Ok(mut listening) = listening {
+impl NotificationTask {
+    async fn forward(&self, pulse: &Pulse) {
+        let Self(repository) = self;
+        let mut turns = interval(POLL_EVERY);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            // The database is polled every second meanwhile, so there is no hurry.
+            turns.tick().await;
+            let mut listening = match repository.listen().await {
+                // Nothing will ever come.
+                None => {
+                    pulse.succeed();
+                    continue;
+                }
+                Some(Err(error)) => {
+                    pulse.fail(error.to_string());
+                    continue;
+                }
+                Some(Ok(listening)) => listening,
+            };
             // Something may have been said while nobody listened.
             repository.change_notify().notify_one();
-            while listening.next().await.is_ok() {
-                repository.change_notify().notify_one();
+            loop {
+                tokio::select! {
+                    _ = turns.tick() => pulse.succeed(),
+                    heard = listening.next() => match heard {
+                        Ok(()) => repository.change_notify().notify_one(),
+                        Err(error) => {
+                            pulse.fail(error.to_string());
+                            break;
+                        }
+                    },
+                }
             }
         }
-        // The database is polled every second meanwhile, so there is no hurry.
-        let _ = timeout(POLL_EVERY, std::future::pending::<()>()).await;
     }
 }
 

@@ -4,9 +4,10 @@
 //! is left out and told of, and takes no other with it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
-use tollbar_rules::{Effect, Override, Rule, RuleSet};
+use tollbar_rules::{Effect, Override, Rule, RuleProblem, RuleSet, RuleSetError};
 
 use crate::database::sync::contents::{DatabaseContents, RuleDelta, SkippedRow};
 use crate::database::{ExemptionRow, KeyEffect, KeyRow, RuleId, RuleRow};
@@ -25,7 +26,29 @@ const FACTORS_MAX: usize = 64;
 pub(crate) struct MergedRules {
     pub(crate) rules: RuleSet,
     pub(crate) skipped: Vec<SkippedRow>,
+    pub(crate) void_replaces: Vec<VoidReplaces>,
 }
+
+/// A rule of the database that replaces a rule which is not in force. It is in force itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VoidReplaces {
+    /// The rule's id.
+    pub id: String,
+    /// The rule's name.
+    pub name: String,
+    /// The name of the rule that is not in force.
+    pub replaced: String,
+}
+
+impl fmt::Display for VoidReplaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { replaced, .. } = self;
+        write!(f, "there is no rule `{replaced}` in force, so there is nothing to replace")
+    }
+}
+
+/// Rules that the store cannot count, by their ids, and why.
+pub(crate) type UnsupportedRules = HashMap<String, String>;
 
 /// Rules by id as the last merge built them. One whose row and exemptions have not changed is used again.
 pub(crate) type BuiltRules = HashMap<RuleId, BuiltRule>;
@@ -44,9 +67,10 @@ pub(crate) fn merge(
     file: &RuleSet,
     contents: &DatabaseContents,
     built: &mut BuiltRules,
+    unsupported: &UnsupportedRules,
 ) -> MergedRules {
     let mut skipped = contents.bad.clone();
-    let names: HashSet<&str> = file.rules().iter().map(|it| &*it.name).collect();
+    let names: HashSet<&str> = file.rules().iter().map(|rule| &*rule.name).collect();
     let mut rules: Vec<(&RuleRow, Arc<Rule>)> = Vec::with_capacity(contents.rules.len());
     let mut before = std::mem::take(built);
     for row in &contents.rules {
@@ -56,20 +80,26 @@ pub(crate) fn merge(
             skipped.push(skipped_rule(row, why.to_owned()));
             continue;
         }
+        if let Some(why) = unsupported.get(&row.id.to_string()) {
+            skipped.push(skipped_rule(row, why.clone()));
+            continue;
+        }
         if file.len() + rules.len() >= RULES_MAX {
             skipped.push(skipped_rule(row, format!("there are {RULES_MAX} rules already")));
             continue;
         }
         let exemptions = contents.exemptions_of(row.id);
-        let kept = before.remove(&row.id).filter(|it| it.is_built_from(row, &exemptions));
+        let kept =
+            before.remove(&row.id).filter(|built_rule| built_rule.is_built_from(row, &exemptions));
         let built_rule = kept.unwrap_or_else(|| BuiltRule::new(row, exemptions, &mut skipped));
         rules.push((row, Arc::clone(&built_rule.rule)));
         built.insert(row.id, built_rule);
     }
     let overrides = overrides(&contents.keys, &mut skipped);
-    let rules = keep_fitting(file, rules, &mut skipped);
+    let mut void_replaces = Vec::new();
+    let rules = keep_fitting(file, rules, &mut skipped, &mut void_replaces);
     let rules = rules.with_node_count(file.node_count()).with_overrides(overrides);
-    MergedRules { rules, skipped }
+    MergedRules { rules, skipped, void_replaces }
 }
 
 /// Merges changes into rules that all fitted together before; `None` if they no longer do. The caller then merges
@@ -113,11 +143,12 @@ impl BuiltRule {
         // Whatever it is called: its counters stay.
         rule.id = Some(row.id.to_string().into());
         let skipped_before = skipped.len();
-        for it in &*exemptions {
-            match it.form.exemption() {
+        for exemption_row in &*exemptions {
+            match exemption_row.form.exemption() {
                 Ok(exemption) => rule.exemptions.push(exemption),
                 Err(error) => {
-                    let (id, name) = (it.id.to_string(), it.form.subject_value.clone());
+                    let (id, name) =
+                        (exemption_row.id.to_string(), exemption_row.form.subject_value.clone());
                     skipped.push(SkippedRow {
                         what: "exemption",
                         id,
@@ -138,11 +169,13 @@ impl BuiltRule {
     }
 }
 
-/// The file's rules and as many of the others as fit together with them.
+/// The file's rules and as many of the others as fit together with them. A rule that replaces one which is
+/// not in force stays: it has nothing to replace.
 fn keep_fitting(
     file: &RuleSet,
     mut rows: Vec<(&RuleRow, Arc<Rule>)>,
     skipped: &mut Vec<SkippedRow>,
+    void_replaces: &mut Vec<VoidReplaces>,
 ) -> RuleSet {
     loop {
         if rows.is_empty() {
@@ -153,15 +186,18 @@ fn keep_fitting(
             Ok(rules) => match rules.rule_with_unleased_permits() {
                 None => return rules,
                 Some(rule) => {
-                    let is_it = |(_, it): &(&RuleRow, Arc<Rule>)| it.name == rule.name;
+                    let is_it = |(_, other): &(&RuleRow, Arc<Rule>)| other.name == rule.name;
                     let why = "lease: what is in flight needs one, such as \"30s\"".to_owned();
                     rows.iter().position(is_it).map(|at| (at, why)).into_iter().collect()
                 }
             },
             Err(error) => {
-                let of_row = |it: tollbar_rules::RuleError| {
-                    let at = it.rule.checked_sub(file.len())?;
-                    Some((at, format!("{}: {}", it.field, it.problem)))
+                if leave_out_replaces(&error, file.len(), &mut rows, void_replaces) {
+                    continue;
+                }
+                let of_row = |rule_error: tollbar_rules::RuleError| {
+                    let at = rule_error.rule.checked_sub(file.len())?;
+                    Some((at, format!("{}: {}", rule_error.field, rule_error.problem)))
                 };
                 error.errors.into_iter().filter_map(of_row).collect()
             }
@@ -180,6 +216,34 @@ fn keep_fitting(
             why.is_none()
         });
     }
+}
+
+/// Takes the names of rules that are not there out of the `replaces` of rows. Returns false if there are none.
+fn leave_out_replaces(
+    error: &RuleSetError,
+    file_len: usize,
+    rows: &mut [(&RuleRow, Arc<Rule>)],
+    void_replaces: &mut Vec<VoidReplaces>,
+) -> bool {
+    let mut has_changed = false;
+    for rule_error in &error.errors {
+        let RuleProblem::UnknownReplaced { name: replaced } = &rule_error.problem else {
+            continue;
+        };
+        let Some((row, rule)) =
+            rule_error.rule.checked_sub(file_len).and_then(|at| rows.get_mut(at))
+        else {
+            continue;
+        };
+        Arc::make_mut(rule).replaces.retain(|name| **name != **replaced);
+        void_replaces.push(VoidReplaces {
+            id: row.id.to_string(),
+            name: row.rule.name.to_string(),
+            replaced: replaced.clone(),
+        });
+        has_changed = true;
+    }
+    has_changed
 }
 
 fn overrides(rows: &[Arc<KeyRow>], skipped: &mut Vec<SkippedRow>) -> Vec<Override> {
@@ -207,11 +271,11 @@ fn overrides(rows: &[Arc<KeyRow>], skipped: &mut Vec<SkippedRow>) -> Vec<Overrid
             }
             factors.insert(factor_percent);
         }
-        let mut it = Override::new(&row.record.subject, effect);
-        it.rule = row.record.rule.as_deref().map(Into::into);
-        it.reason = row.record.reason.as_deref().map(Into::into);
-        it.until = row.record.expires_at;
-        overrides.push(it);
+        let mut key_override = Override::new(&row.record.subject, effect);
+        key_override.rule = row.record.rule.as_deref().map(Into::into);
+        key_override.reason = row.record.reason.as_deref().map(Into::into);
+        key_override.until = row.record.expires_at;
+        overrides.push(key_override);
     }
     overrides
 }

@@ -118,7 +118,7 @@ impl Actor {
         Self {
             token_id: row.id,
             name: row.name.clone(),
-            scopes: row.scopes.iter().filter_map(|it| Scope::parse(it)).collect(),
+            scopes: row.scopes.iter().filter_map(|text| Scope::parse(text)).collect(),
             subject: row.subject.clone(),
         }
     }
@@ -126,7 +126,7 @@ impl Actor {
     /// Returns how far the actor may go with this permission, or why it has none.
     pub(crate) fn reach(&self, permission: Permission) -> Result<Reach<'_>, Problem> {
         let has = |scope: &Scope| self.scopes.contains(scope);
-        let tenant = self.scopes.iter().find_map(|it| match it {
+        let tenant = self.scopes.iter().find_map(|scope| match scope {
             Scope::Tenant(tenant) => Some(Reach::Tenant(tenant)),
             _ => None,
         });
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_scope_is_read_as_it_is_written_and_nothing_else_is() {
         for text in ["admin", "read", "usage:me", "tenant:acme", "tenant:A.b-c_1", "tenant:a:b"] {
-            assert_eq!(Scope::parse(text).map(|it| it.to_string()).as_deref(), Some(text));
+            assert_eq!(Scope::parse(text).map(|scope| scope.to_string()).as_deref(), Some(text));
         }
         let long = format!("tenant:{}", "x".repeat(65));
         let table =
@@ -185,7 +185,7 @@ mod tests {
         let actor = |scopes: &[&str]| Actor {
             token_id: 1,
             name: "x".to_owned(),
-            scopes: scopes.iter().map(|it| Scope::parse(it).unwrap()).collect(),
+            scopes: scopes.iter().map(|text| Scope::parse(text).unwrap()).collect(),
             subject: None,
         };
         let both = actor(&["read", "tenant:acme"]);

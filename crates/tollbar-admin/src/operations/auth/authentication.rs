@@ -17,6 +17,7 @@ use super::credential::TokenHash;
 use crate::database::{Repository, TokenRow};
 use tollbar_daemon::net::Peer;
 use tollbar_daemon::problem::Problem;
+use tollbar_daemon::tasks::spawn_short;
 
 /// How long a valid token is cached: one that is revoked on any node is worth nothing
 /// on all of them within a second.
@@ -99,7 +100,7 @@ impl Authenticator {
         if row.revoked_at.is_some() {
             return Err(self.fail(presented.peer, REVOKED));
         }
-        if row.expires_at.is_some_and(|it| it <= presented.now) {
+        if row.expires_at.is_some_and(|end| end <= presented.now) {
             return Err(self.fail(presented.peer, EXPIRED));
         }
         self.record_use(repository, &row, presented.now);
@@ -111,7 +112,7 @@ impl Authenticator {
         };
         let mut all = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= CACHED_MAX {
-            all.retain(|_, it| it.is_valid(presented.now));
+            all.retain(|_, token| token.is_valid(presented.now));
         }
         // With so many in use at once the rest is looked up each time.
         if all.len() < CACHED_MAX {
@@ -144,7 +145,7 @@ impl Authenticator {
 
     /// Has the use of a token written down, at most once a minute, together with those of others.
     fn record_use(&self, repository: &Repository, row: &TokenRow, now: Timestamp) {
-        if row.last_used_at.is_some_and(|it| now < it.after(USE_EVERY)) {
+        if row.last_used_at.is_some_and(|used_at| now < used_at.after(USE_EVERY)) {
             return;
         }
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,7 +154,7 @@ impl Authenticator {
         drop(used);
         if is_first {
             let (used, repository) = (Arc::clone(&self.used), repository.clone());
-            tokio::spawn(async move {
+            spawn_short("token_use", async move {
                 let noted: Vec<_> =
                     std::mem::take(&mut *used.lock().unwrap_or_else(PoisonError::into_inner))
                         .into_iter()
@@ -171,7 +172,7 @@ impl CachedToken {
     fn is_valid(&self, now: Timestamp) -> bool {
         now >= self.checked_at
             && now < self.checked_at.after(CACHED_FOR)
-            && self.expires_at.is_none_or(|it| now < it)
+            && self.expires_at.is_none_or(|end| now < end)
     }
 }
 

@@ -35,7 +35,7 @@ impl TokenHash {
     /// Hashes a token; `None` if the text cannot be one.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX.as_bytes())?;
-        let is_digit = |it: &u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
+        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let is_token = digits.len() == DIGITS && digits.iter().all(is_digit);
         // Fast on purpose: nobody can guess 256 bits, however fast a guess is checked.
         is_token.then(|| Self(blake3::hash(text)))

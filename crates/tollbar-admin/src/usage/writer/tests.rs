@@ -11,9 +11,9 @@ use super::*;
 use crate::database::{DatabaseLocation, PageRequest, UsageFilter};
 
 /// A database of its own for each test, gone at the end.
-struct Scratch(PathBuf);
+struct ScratchDirectory(PathBuf);
 
-impl Scratch {
+impl ScratchDirectory {
     fn new(name: &str) -> Self {
         let name = format!("tollbar-books-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -27,19 +27,19 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// A real database behind a way on which questions and answers get lost.
-struct Lossy {
+struct LossyTable {
     table: Repository,
     chance: Mutex<Rng>,
 }
 
-impl Lossy {
+impl LossyTable {
     fn new(table: &Repository, seed: u64) -> Self {
         Self { table: table.clone(), chance: Mutex::new(Rng::with_seed(seed)) }
     }
@@ -51,7 +51,7 @@ impl Lossy {
     }
 }
 
-impl UsageTable for Lossy {
+impl UsageTable for LossyTable {
     async fn last(&self, node: &str) -> Result<u64> {
         self.lose("question")?;
         self.table.usage_sequence(node).await
@@ -85,7 +85,7 @@ impl Clients {
         let request = request.with_cost(cost);
         let verdict = self.engine.check(&request);
         assert!(verdict.is_allowed());
-        verdict.meter(&request, |it| tally.count(Timestamp::from_micros(7), &it));
+        verdict.meter(&request, |record| tally.count(Timestamp::from_micros(7), &record));
         self.admitted += cost;
     }
 }
@@ -93,7 +93,7 @@ impl Clients {
 async fn written(table: &Repository) -> u64 {
     let page = table.usage(&UsageFilter::default(), &PageRequest::first(1_000)).await.unwrap();
     assert!(page.next.is_none(), "more clients than the test knows");
-    page.rows.iter().map(|it| it.admitted_cost).sum()
+    page.rows.iter().map(|row| row.admitted_cost).sum()
 }
 
 fn keeper<B: UsageTable>(table: B) -> UsageWriter<B> {
@@ -102,13 +102,13 @@ fn keeper<B: UsageTable>(table: B) -> UsageWriter<B> {
 
 #[tokio::test]
 async fn whatever_is_lost_on_the_way_all_is_written_once() {
-    let scratch = Scratch::new("lossy");
+    let scratch = ScratchDirectory::new("lossy");
     let table = scratch.open().await;
     let mut clients = Clients::new();
     let mut failures = 0;
     for seed in 0..20 {
         let mut chance = Rng::with_seed(seed);
-        let mut keeper = keeper(Lossy::new(&table, seed));
+        let mut keeper = keeper(LossyTable::new(&table, seed));
         for _ in 0..30 {
             for _ in 0..chance.u64(..4) {
                 clients.ask(&keeper.tally, chance.u64(..20), 1 + chance.u64(..5));
@@ -124,14 +124,14 @@ async fn whatever_is_lost_on_the_way_all_is_written_once() {
 
 #[tokio::test]
 async fn a_crash_loses_what_was_not_written_and_a_restart_doubles_nothing() {
-    let scratch = Scratch::new("crash");
+    let scratch = ScratchDirectory::new("crash");
     let table = scratch.open().await;
     let mut clients = Clients::new();
     // What is sure to be there, and what may be: the last flush of each daemon was not answered.
     let (mut sure, mut perhaps) = (0, 0);
     for seed in 0..50 {
         let mut chance = Rng::with_seed(seed);
-        let mut keeper = keeper(Lossy::new(&table, seed));
+        let mut keeper = keeper(LossyTable::new(&table, seed));
         loop {
             let before = clients.admitted;
             clients.ask(&keeper.tally, chance.u64(..20), 1 + chance.u64(..5));
@@ -153,7 +153,7 @@ async fn a_crash_loses_what_was_not_written_and_a_restart_doubles_nothing() {
 
 #[tokio::test]
 async fn what_a_dead_daemon_has_left_on_the_way_is_not_taken_for_its_successors() {
-    let scratch = Scratch::new("late");
+    let scratch = ScratchDirectory::new("late");
     let table = scratch.open().await;
     let mut clients = Clients::new();
     let mut dead = keeper(table.clone());
@@ -179,7 +179,7 @@ async fn what_a_dead_daemon_has_left_on_the_way_is_not_taken_for_its_successors(
 
 #[tokio::test]
 async fn two_daemons_of_one_name_lose_nothing_while_answers_arrive() {
-    let scratch = Scratch::new("namesakes");
+    let scratch = ScratchDirectory::new("namesakes");
     let table = scratch.open().await;
     let mut clients = Clients::new();
     let mut daemons = [keeper(table.clone()), keeper(table.clone())];
@@ -193,7 +193,7 @@ async fn two_daemons_of_one_name_lose_nothing_while_answers_arrive() {
 
 #[tokio::test]
 async fn many_accounts_go_in_several_batches() {
-    let scratch = Scratch::new("batches");
+    let scratch = ScratchDirectory::new("batches");
     let table = scratch.open().await;
     let mut clients = Clients::new();
     let tally = Arc::new(Tally::new(100_000));
@@ -207,7 +207,7 @@ async fn many_accounts_go_in_several_batches() {
     let mut sum = 0;
     loop {
         let rows = table.usage(&UsageFilter::default(), &page).await.unwrap();
-        sum += rows.rows.iter().map(|it| it.admitted_cost).sum::<u64>();
+        sum += rows.rows.iter().map(|row| row.admitted_cost).sum::<u64>();
         match rows.next {
             Some(next) => page = PageRequest::after(next, 1_000),
             None => break,
@@ -217,12 +217,12 @@ async fn many_accounts_go_in_several_batches() {
 }
 
 /// A way on which the first batch is lost, and overtaken by what another daemon had sent.
-struct Overtaken {
+struct OvertakenTable {
     table: Repository,
     late: Mutex<Option<(u64, Vec<UsageRow>)>>,
 }
 
-impl UsageTable for Overtaken {
+impl UsageTable for OvertakenTable {
     async fn last(&self, node: &str) -> Result<u64> {
         self.table.usage_sequence(node).await
     }
@@ -239,7 +239,7 @@ impl UsageTable for Overtaken {
 
 #[tokio::test]
 async fn a_batch_that_was_lost_is_not_taken_for_a_late_one_of_a_dead_daemon() {
-    let scratch = Scratch::new("overtaken");
+    let scratch = ScratchDirectory::new("overtaken");
     let table = scratch.open().await;
     let mut clients = Clients::new();
     let mut dead = keeper(table.clone());
@@ -247,7 +247,7 @@ async fn a_batch_that_was_lost_is_not_taken_for_a_late_one_of_a_dead_daemon() {
     dead.flush().await.unwrap();
     clients.ask(&dead.tally, 1, 100);
     let late = (dead.last.unwrap() + 1, dead.tally.take_all());
-    let way = Overtaken { table: table.clone(), late: Mutex::new(Some(late)) };
+    let way = OvertakenTable { table: table.clone(), late: Mutex::new(Some(late)) };
     let mut successor = keeper(way);
     clients.ask(&successor.tally, 1, 1_000);
     assert!(successor.flush().await.is_err());

@@ -49,7 +49,7 @@ impl FromStr for ServerAddress {
         let wrong = || {
             format!("`{text}` is no daemon: write http://HOST:PORT, https://HOST:PORT or unix:PATH")
         };
-        if let Some(path) = text.strip_prefix("unix:").filter(|it| !it.is_empty()) {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Self::Unix(path.into()));
         }
         let uri: Uri = text.parse().map_err(|_| wrong())?;
@@ -59,9 +59,9 @@ impl FromStr for ServerAddress {
             _ => return Err(wrong()),
         };
         // Whoever writes a path means something that there is not.
-        let is_bare = uri.path_and_query().is_none_or(|it| it.as_str() == "/");
-        let host = uri.host().filter(|it| !it.is_empty() && is_bare).ok_or_else(wrong)?;
-        let authority = uri.authority().map_or("", |it| it.as_str());
+        let is_bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
+        let host = uri.host().filter(|host| !host.is_empty() && is_bare).ok_or_else(wrong)?;
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
         if authority.contains('@') {
             return Err(wrong());
         }
@@ -87,6 +87,12 @@ impl fmt::Display for ServerAddress {
 impl Connector {
     pub(super) fn new(address: ServerAddress, ca: Option<&Path>) -> Result<Self, String> {
         let ServerAddress::Tcp { is_secure: true, host, .. } = &address else {
+            if ca.is_some() {
+                return Err(format!(
+                    "--ca has no effect on {address}, which shows no certificate: write --server \
+                     https://HOST:PORT, or leave out --ca and TOLLBAR_CA"
+                ));
+            }
             return Ok(Self { address, tls: None });
         };
         let roots = match ca {
@@ -162,6 +168,7 @@ impl Connector {
             .await
             .map_err(|error| self.unreachable(error))?;
         // It ends when the answer has been read, or this process does.
+        #[expect(clippy::disallowed_methods, reason = "after a panic the request fails")]
         tokio::spawn(connection.unwrap_or_else(|_| ()));
         sender.send_request(request).await.map_err(|error| self.unreachable(error))
     }
@@ -177,7 +184,7 @@ impl Connector {
                 .address
                 .to_string()
                 .split_once("://")
-                .map_or_else(String::new, |it| it.1.to_owned()),
+                .map_or_else(String::new, |(_, host)| host.to_owned()),
         };
         let body = api_request.body.as_ref().map(ToString::to_string);
         let mut request = Request::new(Full::from(body.clone().unwrap_or_default()));
@@ -245,6 +252,19 @@ mod tests {
             ["", "unix:", "localhost:8082", "ftp://x", "http://", "http://x/v1", "http://a@b"]
         {
             assert!(text.parse::<ServerAddress>().is_err(), "{text}");
+        }
+    }
+
+    /// It was ignored, and a token went to a server that had shown no certificate.
+    #[test]
+    fn an_authority_for_a_server_without_tls_is_refused() {
+        for text in ["http://127.0.0.1:8082", "unix:/run/tollbar.sock"] {
+            let address = || text.parse::<ServerAddress>().unwrap();
+            assert!(Connector::new(address(), None).is_ok());
+            let refused = Connector::new(address(), Some(Path::new("ca.pem")));
+            let error = refused.err().expect("it has no effect");
+            assert!(error.starts_with(&format!("--ca has no effect on {text}, ")), "{error}");
+            assert!(error.contains("write --server https://HOST:PORT"), "{error}");
         }
     }
 }

@@ -87,9 +87,16 @@ impl ApplyArgs {
                     }
                 })?);
             }
+            // Of the file itself, warnings were given when it was read.
+            let not_in_force = responses.iter().filter_map(|response| {
+                let mut rule = remote::read(client, response.clone()).ok()?;
+                rule.warnings.clear();
+                Some(rule)
+            });
+            remote::warn_of(&not_in_force.collect::<Vec<_>>());
             let newly_denied: Vec<Value> = responses
                 .iter_mut()
-                .filter_map(|it| it["newlyDenied"].as_array_mut().map(std::mem::take))
+                .filter_map(|response| response["newlyDenied"].as_array_mut().map(std::mem::take))
                 .flatten()
                 .collect();
             if client.json {

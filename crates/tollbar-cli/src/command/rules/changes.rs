@@ -35,23 +35,23 @@ impl Changes {
         wanted: &RuleSet,
         prune: bool,
     ) -> Result<Self, String> {
-        let mut it = Self { list: Vec::new(), unchanged: 0, kept: Vec::new() };
+        let mut changes = Self { list: Vec::new(), unchanged: 0, kept: Vec::new() };
         let by_name: HashMap<&str, &RuleJson> =
-            remote.iter().map(|it| (&*it.rule.name, it)).collect();
-        let wanted_names: HashSet<&str> = wanted.rules().iter().map(|it| &*it.name).collect();
+            remote.iter().map(|rule| (&*rule.rule.name, rule)).collect();
+        let wanted_names: HashSet<&str> = wanted.rules().iter().map(|rule| &*rule.name).collect();
         for rule in wanted.rules() {
-            it.compare(by_name.get(&*rule.name).copied(), rule)?;
+            changes.compare(by_name.get(&*rule.name).copied(), rule)?;
         }
         let is_own =
-            |it: &&RuleJson| it.version.is_some() && !wanted_names.contains(&*it.rule.name);
+            |rule: &&RuleJson| rule.version.is_some() && !wanted_names.contains(&*rule.rule.name);
         for rule in remote.iter().filter(is_own) {
             if prune {
-                it.list.push(Change::Delete { before: rule.clone().into() });
+                changes.list.push(Change::Delete { before: rule.clone().into() });
             } else {
-                it.kept.push(rule.rule.name.to_string());
+                changes.kept.push(rule.rule.name.to_string());
             }
         }
-        Ok(it)
+        Ok(changes)
     }
 
     fn compare(&mut self, before: Option<&RuleJson>, rule: &Rule) -> Result<(), String> {
@@ -143,6 +143,6 @@ impl Change {
 }
 
 /// Returns a field and what becomes of it.
-pub(super) fn field_text(it: &FieldChange) -> String {
-    format!("{} {} -> {}", it.field, it.before, it.after)
+pub(super) fn field_text(change: &FieldChange) -> String {
+    format!("{} {} -> {}", change.field, change.before, change.after)
 }

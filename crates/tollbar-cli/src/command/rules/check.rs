@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::read;
 use crate::command::ExitStatus;
+use crate::serve::periodic::long_window_warning;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -13,7 +14,7 @@ pub(crate) struct CheckArgs {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Takes warnings for errors
+    /// Takes warnings for errors, but for those that depend on the daemon's store
     #[arg(long)]
     strict: bool,
 }
@@ -24,9 +25,19 @@ impl CheckArgs {
         for path in &self.files {
             match read(path) {
                 Ok(file) => {
-                    let (rules, warnings) = (file.rules.len(), file.warnings.len());
+                    let (rules, findings) = (file.rules.len(), file.warnings.len());
+                    let long: Vec<&str> =
+                        file.rules.rules_with_long_windows().map(|rule| &*rule.name).collect();
+                    let warnings = findings + usize::from(!long.is_empty());
+                    if !long.is_empty() {
+                        let text = long_window_warning("rules", long);
+                        eprintln!(
+                            "{}: warning: {text} (no error with --strict: only the daemon knows its store)",
+                            path.display()
+                        );
+                    }
                     println!("{}: {rules} rules, {warnings} warnings", path.display());
-                    if self.strict && warnings > 0 && exit_status == ExitStatus::Success {
+                    if self.strict && findings > 0 && exit_status == ExitStatus::Success {
                         exit_status = ExitStatus::Findings;
                     }
                 }

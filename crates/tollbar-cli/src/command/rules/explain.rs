@@ -65,7 +65,7 @@ impl ExplainFileArgs {
         };
         let explanation = Engine::new(file.rules).explain(&request);
         if self.json {
-            match serde_json::to_string_pretty(&ExplainResponse::of(&explanation)) {
+            match serde_json::to_string_pretty(&ExplainResponse::from_explanation(&explanation)) {
                 Ok(text) => println!("{text}"),
                 Err(error) => eprintln!("{error}"),
             }

@@ -19,14 +19,15 @@ impl ExportArgs {
         self.server.run(async |client| {
             let mut rules = remote::all(client, &Query::default()).await?;
             // Those of the daemon's own file are in a file already.
-            rules.retain(|it| it.version.is_some());
+            rules.retain(|rule| rule.version.is_some());
             Ok(client.show(&json!(rules), || {
                 if rules.is_empty() {
                     return "rules: []\n".to_owned();
                 }
                 let item =
                     |yaml: String| format!("  - {}\n", yaml.trim_end().replace('\n', "\n    "));
-                let items: Vec<String> = rules.iter().map(|it| item(to_yaml(&it.rule))).collect();
+                let items: Vec<String> =
+                    rules.iter().map(|rule| item(to_yaml(&rule.rule))).collect();
                 format!("rules:\n{}", items.concat())
             }))
         })

@@ -48,7 +48,7 @@ fn table(changes: &[Value]) -> String {
 /// The fields that a change has changed.
 fn changed_text(change: &Value) -> String {
     let rule = |side: &str| match AuditState::deserialize(&change[side]) {
-        Ok(AuditState::Rule(it)) => Some(it.rule),
+        Ok(AuditState::Rule(state)) => Some(state.rule),
         _ => None,
     };
     let (Some(before), Some(after)) = (rule("before"), rule("after")) else {

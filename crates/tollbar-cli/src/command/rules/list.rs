@@ -40,14 +40,16 @@ pub(crate) struct GetArgs {
 
 impl ListArgs {
     pub(crate) fn run(self) -> ExitStatus {
-        let enabled = self.enabled.map(|it| it.to_string());
+        let enabled = self.enabled.map(|enabled| enabled.to_string());
         let query = Query::default()
             .and("tenant", self.tenant.as_deref())
             .and("scope", self.scope.as_deref())
             .and("enabled", enabled.as_deref());
         self.server.run(async |client| {
             let rules = remote::all(client, &query).await?;
-            Ok(client.show(&json!(rules), || table(&rules)))
+            let exit_status = client.show(&json!(rules), || table(&rules));
+            remote::warn_of(&rules);
+            Ok(exit_status)
         })
     }
 }
@@ -59,13 +61,17 @@ fn table(rules: &[RuleJson]) -> String {
             Some(version) => version.to_string(),
             None => "file".to_owned(),
         };
-        let view = RuleView::of(&rule.rule);
+        let view = RuleView::from_rule(&rule.rule);
         table.row(vec![
             rule.rule.name.to_string(),
             limits_of(&rule.rule),
             view.scope.name().to_owned(),
             cell(&json!(view.tenant_id)),
-            if rule.rule.enabled { "yes" } else { "no" }.to_owned(),
+            match (rule.rule.enabled, &rule.not_in_force) {
+                (true, None) => "yes".to_owned(),
+                (true, Some(_)) => "not in force".to_owned(),
+                (false, _) => "no".to_owned(),
+            },
             version,
             rule.id().to_owned(),
         ]);
@@ -76,8 +82,17 @@ fn table(rules: &[RuleJson]) -> String {
 impl GetArgs {
     pub(crate) fn run(self) -> ExitStatus {
         self.server.run(async |client| {
-            let rule = json!(remote::find(client, &self.rule).await?);
-            Ok(client.show(&rule, || fields(&rule)))
+            let rule = remote::find(client, &self.rule).await?;
+            let mut json = json!(rule);
+            let exit_status = client.show(&json.clone(), || {
+                // They are lines of their own.
+                if let Some(fields) = json.as_object_mut() {
+                    fields.retain(|name, _| !["warnings", "notInForce"].contains(&name.as_str()));
+                }
+                fields(&json)
+            });
+            remote::warn_of(&[rule]);
+            Ok(exit_status)
         })
     }
 }

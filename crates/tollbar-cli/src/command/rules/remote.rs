@@ -1,10 +1,11 @@
 //! The rules of a daemon, as its admin interface sends them.
 
 use serde_json::Value;
-use tollbar_rules::Rule;
+use tollbar_rules::{Rule, RuleWarning};
 
 use super::RULES;
 use crate::command::client::{ApiError, Client, Query, segment};
+use crate::command::table::visible;
 use tollbar_admin::operations::rule_json::RuleJson;
 
 /// Returns the path of a rule.
@@ -20,6 +21,20 @@ pub(super) fn version_to_change(rule: &RuleJson) -> Result<u64, ApiError> {
             "rule `{name}` is in the daemon's own file: change it there, and it is put in force"
         ))
     })
+}
+
+/// Says on standard error which rules are not in force although they are enabled, and what in rules is
+/// probably not meant.
+pub(super) fn warn_of(rules: &[RuleJson]) {
+    for RuleJson { rule, not_in_force, warnings, .. } in rules {
+        let name = visible(&rule.name);
+        if let Some(why) = not_in_force {
+            eprintln!("error: rule `{name}` is enabled and not in force: {}", visible(why));
+        }
+        for RuleWarning { field, message, .. } in warnings {
+            eprintln!("warning: rule `{name}`: {}: {}", visible(field), visible(message));
+        }
+    }
 }
 
 /// Returns the limits of a rule, in the words of a file.
@@ -46,13 +61,13 @@ pub(super) fn read(client: &Client, json: Value) -> Result<RuleJson, ApiError> {
 /// Returns all rules that match `query`.
 pub(super) async fn all(client: &Client, query: &Query) -> Result<Vec<RuleJson>, ApiError> {
     let items = client.items(RULES, query).await?;
-    items.into_iter().map(|it| read(client, it)).collect()
+    items.into_iter().map(|item| read(client, item)).collect()
 }
 
 /// Returns the rule of that name, or else of that id.
 pub(in crate::command) async fn find(client: &Client, named: &str) -> Result<RuleJson, ApiError> {
     let mut of_name = all(client, &Query::default().and("name", Some(named))).await?;
-    of_name.retain(|it| *it.rule.name == *named);
+    of_name.retain(|rule| *rule.rule.name == *named);
     match of_name.pop() {
         Some(rule) => Ok(rule),
         None => read(client, client.get(&format!("{RULES}/{}", segment(named))).await?),

@@ -14,11 +14,12 @@ fn read(yaml: &str, flags: &[&str]) -> Result<Config, String> {
     let name = format!("tollbar-config-{}-{number}.yaml", std::process::id());
     let path = std::env::temp_dir().join(name);
     std::fs::write(&path, yaml).unwrap();
-    let applied = apply(Config::augment_args(Command::new("serve")), &path);
+    let command = Config::augment_args(Command::new("serve"));
+    let file = ConfigFile::read(&command, &path);
     std::fs::remove_file(&path).unwrap();
     let shown = path.display().to_string();
-    let command = applied.map_err(|error| error.to_string().replace(&shown, "config.yaml"))?;
-    let matches = command.no_binary_name(true).get_matches_from(flags);
+    let file = file.map_err(|error| error.to_string().replace(&shown, "config.yaml"))?;
+    let matches = file.apply(command).no_binary_name(true).get_matches_from(flags);
     Ok(Config::from_arg_matches(&matches).unwrap())
 }
 
@@ -120,7 +121,7 @@ fn every_setting_is_in_the_reference_with_its_variable_and_default() {
         let line = reference.lines().find(|line| line.starts_with(&flag));
         let line =
             line.unwrap_or_else(|| panic!("{flag} is not in docs/reference/configuration.md"));
-        let variable = argument.get_env().and_then(|it| it.to_str()).unwrap();
+        let variable = argument.get_env().and_then(|name| name.to_str()).unwrap();
         assert!(line.contains(&format!("| `{variable}` |")), "{variable} is not in {line}");
         assert_eq!(
             variable,

@@ -67,7 +67,7 @@ fn an_operator_makes_a_rule_sees_it_deny_boosts_a_key_and_puts_the_rule_back() {
     browser.until("location.pathname === '/'");
     // The browser says that a page was answered by 401; that is all it may have to say.
     let complaints = browser.complaints();
-    assert!(complaints.iter().all(|it| it.contains("401")), "{complaints:?}");
+    assert!(complaints.iter().all(|complaint| complaint.contains("401")), "{complaints:?}");
 
     // The first Tab leads past what is on every page.
     browser.press(TAB);

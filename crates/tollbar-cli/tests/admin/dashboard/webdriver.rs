@@ -31,8 +31,8 @@ impl Browser {
             .spawn()
             .expect("install Debian's chromium and chromium-driver");
         let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let mut ports = lines.map_while(Result::ok).filter_map(|it| {
-            let (_, port) = it.split_once("started successfully on port ")?;
+        let mut ports = lines.map_while(Result::ok).filter_map(|line| {
+            let (_, port) = line.split_once("started successfully on port ")?;
             port.trim_end_matches('.').parse().ok()
         });
         let port = ports.next().expect("chromedriver says where it listens");
@@ -144,9 +144,9 @@ impl Browser {
     /// What the browser has complained about since it was asked last.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let entries = self.command("se/log", &json!({ "type": "browser" }));
-        let is_bad = |it: &&Value| it["level"] == "SEVERE" || it["level"] == "WARNING";
+        let is_bad = |entry: &&Value| entry["level"] == "SEVERE" || entry["level"] == "WARNING";
         let entries = entries.as_array().unwrap().iter().filter(is_bad);
-        entries.map(|it| it["message"].to_string()).collect()
+        entries.map(|entry| entry["message"].to_string()).collect()
     }
 
     fn find(&self, selector: &str) -> String {
@@ -184,8 +184,8 @@ impl Browser {
             let mut line = String::new();
             reader.read_line(&mut line).unwrap();
             is_well |= line.starts_with("HTTP/1.1 200");
-            if let Some(it) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = it.trim().parse().unwrap();
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
             }
             if line == "\r\n" {
                 break;

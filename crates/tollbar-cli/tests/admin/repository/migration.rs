@@ -7,7 +7,7 @@ use tollbar_admin::database::{
 };
 use tollbar_rules::admin::RuleView;
 
-use super::{World, rule};
+use super::{TestDatabase, rule};
 
 /// What clients had sent to the earlier version, in the order of the rows.
 fn sent() -> Vec<Value> {
@@ -52,58 +52,63 @@ fn sent() -> Vec<Value> {
     ]
 }
 
-pub(crate) async fn a_database_of_version_2_is_migrated(world: World) {
-    world.empty();
-    world.execute(match &world.place {
+pub(crate) async fn a_database_of_version_2_is_migrated(database: TestDatabase) {
+    database.empty();
+    database.execute(match &database.location {
         DatabaseLocation::Sqlite(_) => include_str!("version_2/sqlite.sql"),
         DatabaseLocation::Postgres(_) => include_str!("version_2/postgres.sql"),
     });
     // Earlier versions kept any text that JSON has.
     let odd = json!({ "description": "a\0b \\u0000 c\0\0", "missing": "deny" });
-    world.execute(&format!("UPDATE rate_limit_rules SET spec = '{odd}' WHERE name = 'log'"));
+    database.execute(&format!("UPDATE rate_limit_rules SET spec = '{odd}' WHERE name = 'log'"));
     let column = |name: &str| {
-        world.column(&format!("SELECT CAST({name} AS text) FROM rate_limit_rules ORDER BY id"))
+        database.column(&format!("SELECT CAST({name} AS text) FROM rate_limit_rules ORDER BY id"))
     };
     let kept = ["rule_uuid", "name", "scope", "tenant_id", "http_method", "path_pattern"];
     let kept = [&kept[..], &["algorithm", "max_requests", "window_seconds", "priority"]].concat();
     let not_null = |name: &&str| format!("coalesce(CAST({name} AS text), '')");
-    let before: Vec<Vec<String>> = kept.iter().map(|it| column(&not_null(it))).collect();
+    let before: Vec<Vec<String>> = kept.iter().map(|name| column(&not_null(name))).collect();
     let revision = "SELECT CAST(rules AS text) FROM rate_limit_revision";
-    let revision_before: u64 = world.column(revision)[0].parse().unwrap();
+    let revision_before: u64 = database.column(revision)[0].parse().unwrap();
 
-    let repository = world.again().await;
-    let after: Vec<Vec<String>> = kept.iter().map(|it| column(&not_null(it))).collect();
+    let repository = database.again().await;
+    let after: Vec<Vec<String>> = kept.iter().map(|name| column(&not_null(name))).collect();
     assert_eq!(after, before);
     assert_eq!(column("enabled").len(), 15);
 
     // Every rule says what its client sent, under the id that its counters are kept under.
     let rules =
         repository.rules(&RuleFilter::default(), &PageRequest::first(100)).await.unwrap().rows;
-    let ids: Vec<RuleId> = rules.iter().map(|it| it.id).collect();
+    let ids: Vec<RuleId> = rules.iter().map(|rule| rule.id).collect();
     assert_eq!(rules.len(), sent().len());
     for (at, sent) in sent().iter().enumerate() {
         let mut found = rules[at].rule.clone();
         // A character of code 0 stays in SQLite, and is left out in PostgreSQL.
-        found.description = found.description.map(|it| it.replace('\0', "").into());
+        found.description = found.description.map(|text| text.replace('\0', "").into());
         assert_eq!(found, rule(sent));
         assert_eq!(rules[at].id.to_string(), before[0][at]);
     }
     assert_eq!(rules[0].version, 2);
-    let path = RuleView::of(&rules[0].rule).path_pattern;
+    let path = RuleView::from_rule(&rules[0].rule).path_pattern;
     assert_eq!(path.as_deref(), Some("/v1/users/{id}/**"));
 
     // A row that said no rule says none, and takes no other with it.
     let loaded = repository.load().await.unwrap();
     assert!(loaded.revisions.rules > revision_before, "nodes read all of it again");
     assert_eq!(loaded.rules.len(), sent().len());
-    let bad: Vec<&str> = loaded.bad.iter().map(|it| &*it.name).collect();
+    let bad: Vec<&str> = loaded.bad.iter().map(|row| &*row.name).collect();
     assert_eq!(bad, ["broken"]);
 
     let exemptions =
         repository.exemptions(Some(ids[1]), &PageRequest::first(9)).await.unwrap().rows;
-    let subjects: Vec<&str> = exemptions.iter().map(|it| &*it.form.subject_value).collect();
+    let subjects: Vec<&str> =
+        exemptions.iter().map(|exemption| &*exemption.form.subject_value).collect();
     assert_eq!(subjects, ["internal", "42", "10.0.0.0/8", "ci"]);
-    assert!(exemptions.iter().all(|it| it.form.exemption().is_ok() && it.created_by == "ada"));
+    assert!(
+        exemptions
+            .iter()
+            .all(|exemption| exemption.form.exemption().is_ok() && exemption.created_by == "ada")
+    );
     let keys = repository.keys(&KeyFilter::default(), &PageRequest::first(9)).await.unwrap().rows;
     assert_eq!(keys[0].record.rule, Some(ids[1].to_string()));
     assert!(repository.token_by_hash(&[7; 32]).await.unwrap().is_some());
@@ -126,6 +131,7 @@ pub(crate) async fn a_database_of_version_2_is_migrated(world: World) {
     assert_eq!((&*back.rule.name, back.deleted_at), ("gone", None));
 
     // It is migrated once.
-    let again = world.again().await.rules(&RuleFilter::default(), &PageRequest::first(100)).await;
+    let again =
+        database.again().await.rules(&RuleFilter::default(), &PageRequest::first(100)).await;
     assert_eq!(again.unwrap().rows.len(), sent().len() + 1);
 }

@@ -1,14 +1,16 @@
 //! Several at once: all or nothing, one after the other, whoever comes first.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use tollbar_admin::database::{
     AuditFilter, BatchOutcome, PageRequest, Repository, RepositoryError, UsageFilter,
 };
 
-use super::{World, small};
+use super::{TestDatabase, small};
 
-pub(crate) async fn of_two_who_change_one_version_one_succeeds(world: World) {
-    let rule = world.repository.insert_rule(&small("a"), "ada").await.unwrap();
-    let others = [world.repository.clone(), world.again().await];
+pub(crate) async fn of_two_who_change_one_version_one_succeeds(database: TestDatabase) {
+    let rule = database.repository.insert_rule(&small("a"), "ada").await.unwrap();
+    let others = [database.repository.clone(), database.again().await];
     for (round, version) in (0..20).zip(1_u64..) {
         let change = |repository: Repository, who: usize| {
             let form = small(&format!("a{round}-{who}"));
@@ -33,12 +35,12 @@ pub(crate) async fn of_two_who_change_one_version_one_succeeds(world: World) {
         assert_eq!(succeeded, 1);
     }
     let audit =
-        world.repository.audit(&AuditFilter::default(), &PageRequest::first(100)).await.unwrap();
+        database.repository.audit(&AuditFilter::default(), &PageRequest::first(100)).await.unwrap();
     assert_eq!(audit.rows.len(), 21);
 }
 
-pub(crate) async fn a_batch_of_usage_sent_by_many_is_added_once(world: World) {
-    let repositories = [world.repository.clone(), world.again().await];
+pub(crate) async fn a_batch_of_usage_sent_by_many_is_added_once(database: TestDatabase) {
+    let repositories = [database.repository.clone(), database.again().await];
     let mut tasks = Vec::new();
     for at in 0..24_u64 {
         let repository = repositories[(at % 2) as usize].clone();
@@ -46,7 +48,7 @@ pub(crate) async fn a_batch_of_usage_sent_by_many_is_added_once(world: World) {
         let (node, sequence) = (format!("n{}", at % 3), 1);
         tasks.push(tokio::spawn(async move {
             let mut rows: Vec<_> =
-                (0..50).map(|it| super::rows::used(1, &format!("s{it}"), 1)).collect();
+                (0..50).map(|number| super::rows::used(1, &format!("s{number}"), 1)).collect();
             if at % 2 == 0 {
                 rows.reverse();
             }
@@ -59,15 +61,15 @@ pub(crate) async fn a_batch_of_usage_sent_by_many_is_added_once(world: World) {
     }
     assert_eq!(added, 3);
     let rows =
-        world.repository.usage(&UsageFilter::default(), &PageRequest::first(100)).await.unwrap();
-    assert!(rows.rows.len() == 50 && rows.rows.iter().all(|it| it.admitted_cost == 3));
+        database.repository.usage(&UsageFilter::default(), &PageRequest::first(100)).await.unwrap();
+    assert!(rows.rows.len() == 50 && rows.rows.iter().all(|row| row.admitted_cost == 3));
 }
 
-pub(crate) async fn two_who_open_an_empty_database_both_find_it_made(world: World) {
-    world.empty();
+pub(crate) async fn two_who_open_an_empty_database_both_find_it_made(database: TestDatabase) {
+    database.empty();
     let open = || {
-        let place = world.place.clone();
-        tokio::spawn(async move { Repository::open(&place).await })
+        let location = database.location.clone();
+        tokio::spawn(async move { Repository::open(&location).await })
     };
     for task in [open(), open(), open()] {
         let repository = task.await.unwrap().unwrap();

@@ -10,7 +10,7 @@ use tollbar_admin::database::{
 };
 use tollbar_rules::admin::{ExemptionForm, SubjectType};
 
-use super::{World, small};
+use super::{TestDatabase, small};
 
 pub(crate) fn internal() -> ExemptionForm {
     ExemptionForm::new(SubjectType::ApiKey, "internal")
@@ -41,8 +41,8 @@ pub(crate) fn used(day: i32, subject: &str, admitted_cost: u64) -> UsageRow {
     UsageRow { day, tenant, subject: subject.to_owned(), rule, admitted_cost, denied_cost: 1 }
 }
 
-pub(crate) async fn exemptions_are_added_once_and_deleted(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn exemptions_are_added_once_and_deleted(database: TestDatabase) {
+    let repository = &database.repository;
     let rule = repository.insert_rule(&small("a"), "ada").await.unwrap();
     let other = repository.insert_rule(&small("b"), "ada").await.unwrap();
     let mut office = ExemptionForm::new(SubjectType::IpCidr, "10.0.0.0/8");
@@ -60,7 +60,7 @@ pub(crate) async fn exemptions_are_added_once_and_deleted(world: World) {
     assert!(matches!(bad, RepositoryError::Form(_)), "{bad}");
     let page = async |rule| {
         let page = repository.exemptions(rule, &PageRequest::first(10)).await.unwrap();
-        page.rows.iter().map(|it| it.id).collect::<Vec<_>>()
+        page.rows.iter().map(|exemption| exemption.id).collect::<Vec<_>>()
     };
     assert_eq!(page(None).await, [one.id, two.id, three.id]);
     assert_eq!(page(Some(rule.id)).await, [one.id, two.id]);
@@ -82,8 +82,8 @@ pub(crate) async fn exemptions_are_added_once_and_deleted(world: World) {
     assert_eq!(page(None).await, [two.id, three.id]);
 }
 
-pub(crate) async fn tokens_are_found_by_their_hash_until_they_are_revoked(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn tokens_are_found_by_their_hash_until_they_are_revoked(database: TestDatabase) {
+    let repository = &database.repository;
     let made = repository.insert_token(&token(1), "ada").await.unwrap();
     assert_eq!((&made.scopes, made.subject.as_deref()), (&token(1).scopes, Some("user:42")));
     let second = repository.insert_token(&token(2), "ada").await.unwrap();
@@ -100,8 +100,8 @@ pub(crate) async fn tokens_are_found_by_their_hash_until_they_are_revoked(world:
     repository.record_token_use(&[(made.id, Timestamp::from_micros(1))]).await.unwrap();
     assert_eq!(repository.token(made.id).await.unwrap().last_used_at, Some(later));
     let revoked = repository.revoke_token(made.id, "bob").await.unwrap();
-    assert_eq!(revoked.revoked_at, Some(world.clock_now()));
-    world.clock.advance(Duration::from_secs(1));
+    assert_eq!(revoked.revoked_at, Some(database.clock_now()));
+    database.clock.advance(Duration::from_secs(1));
     assert_eq!(repository.revoke_token(made.id, "bob").await.unwrap(), revoked);
     assert_eq!(repository.token_by_hash(&[1; 32]).await.unwrap(), Some(revoked));
     let tokens = repository.tokens(&PageRequest::first(1)).await.unwrap();
@@ -114,18 +114,18 @@ pub(crate) async fn tokens_are_found_by_their_hash_until_they_are_revoked(world:
     assert!(!format!("{audit:?}").contains("0101010101"), "a hash is in the audit");
 }
 
-pub(crate) async fn the_first_token_is_made_once(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn the_first_token_is_made_once(database: TestDatabase) {
+    let repository = &database.repository;
     let first = repository.insert_first_token(&token(1), "start").await.unwrap().unwrap();
     assert_eq!(repository.insert_first_token(&token(2), "start").await.unwrap(), None);
     repository.revoke_token(first.id, "ada").await.unwrap();
     assert_eq!(repository.insert_first_token(&token(3), "start").await.unwrap(), None);
 }
 
-pub(crate) async fn bans_and_boosts_replace_their_like_and_end(world: World) {
+pub(crate) async fn bans_and_boosts_replace_their_like_and_end(database: TestDatabase) {
     use AuditAction::{Delete, Insert, Update};
 
-    let repository = &world.repository;
+    let repository = &database.repository;
     let first = repository.put_key(&ban("user:1"), "ada").await.unwrap();
     let mut record = ban("user:1");
     record.expires_at = Some(Timestamp::from_micros(super::START_US + 1_000_000));
@@ -139,13 +139,13 @@ pub(crate) async fn bans_and_boosts_replace_their_like_and_end(world: World) {
     assert_eq!(repository.key(boost.id).await.unwrap(), boost);
     let ids = async |filter: &KeyFilter| {
         let page = repository.keys(filter, &PageRequest::first(10)).await.unwrap();
-        page.rows.iter().map(|it| it.id).collect::<Vec<_>>()
+        page.rows.iter().map(|key| key.id).collect::<Vec<_>>()
     };
     let all = KeyFilter::default();
     assert_eq!(ids(&all).await, [second.id, boost.id]);
     assert_eq!(ids(&KeyFilter { rule: Some("r".into()), ..all.clone() }).await, [boost.id]);
     assert!(ids(&KeyFilter { subject: Some("user:2".into()), ..all.clone() }).await.is_empty());
-    world.clock.advance(Duration::from_secs(1));
+    database.clock.advance(Duration::from_secs(1));
     assert_eq!(ids(&all).await, [boost.id]);
     assert_eq!(ids(&KeyFilter { with_expired: true, ..all }).await, [second.id, boost.id]);
     for factor_percent in [0, 100_001, u32::MAX] {
@@ -160,7 +160,7 @@ pub(crate) async fn bans_and_boosts_replace_their_like_and_end(world: World) {
     repository.delete_key(boost.id, "ada").await.unwrap();
     let audit =
         repository.audit(&AuditFilter::default(), &PageRequest::first(10)).await.unwrap().rows;
-    let actions: Vec<_> = audit.iter().rev().map(|it| it.action).collect();
+    let actions: Vec<_> = audit.iter().rev().map(|entry| entry.action).collect();
     assert_eq!(actions, [Insert, Update, Insert, Delete]);
     assert_eq!(json!(audit[0].before)["factorPercent"], json!(150));
 }
@@ -177,8 +177,8 @@ async fn usage(repository: &Repository, filter: &UsageFilter, rows_max: u32) -> 
     }
 }
 
-pub(crate) async fn usage_is_added_once_for_each_node_and_sequence(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn usage_is_added_once_for_each_node_and_sequence(database: TestDatabase) {
+    let repository = &database.repository;
     assert_eq!(repository.usage_sequence("n1").await.unwrap(), 0);
     let add = async |node: &str, sequence, rows: &[UsageRow]| {
         repository.add_usage(node, sequence, rows).await.unwrap()
@@ -193,7 +193,7 @@ pub(crate) async fn usage_is_added_once_for_each_node_and_sequence(world: World)
     assert_eq!(repository.usage_sequence("n1").await.unwrap(), 3);
     let rows = usage(repository, &UsageFilter::default(), 10).await;
     let told: Vec<_> =
-        rows.iter().map(|it| (it.subject.as_str(), it.admitted_cost, it.denied_cost)).collect();
+        rows.iter().map(|row| (row.subject.as_str(), row.admitted_cost, row.denied_cost)).collect();
     assert_eq!(told, [("u", 13, 5), ("v", 14, 2)]);
     // What fails half-way leaves nothing behind, not even that it came.
     let bad = [used(20_000, "u", 5), used(20_000, "a\0b", 1)];
@@ -203,8 +203,8 @@ pub(crate) async fn usage_is_added_once_for_each_node_and_sequence(world: World)
     assert_eq!(usage(repository, &UsageFilter::default(), 10).await, rows);
 }
 
-pub(crate) async fn usage_is_listed_in_pages_by_day(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn usage_is_listed_in_pages_by_day(database: TestDatabase) {
+    let repository = &database.repository;
     // Texts are in the order of their bytes everywhere: capitals, small letters, then the rest.
     let subjects = ["Z", "a", "a ", "b", "é", "\u{1F6A6}"];
     let mut rows = Vec::new();
@@ -243,8 +243,8 @@ pub(crate) async fn usage_is_listed_in_pages_by_day(world: World) {
     }
 }
 
-pub(crate) async fn sums_of_usage_stop_at_the_largest_number(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn sums_of_usage_stop_at_the_largest_number(database: TestDatabase) {
+    let repository = &database.repository;
     for sequence in 1..4 {
         repository.add_usage("n", sequence, &[used(1, "u", u64::MAX / 3)]).await.unwrap();
     }
@@ -252,24 +252,29 @@ pub(crate) async fn sums_of_usage_stop_at_the_largest_number(world: World) {
     assert_eq!((rows[0].admitted_cost, rows[0].denied_cost), (i64::MAX.unsigned_abs(), 3));
 }
 
-pub(crate) async fn nodes_are_known_by_what_they_enforce_until_they_are_silent(world: World) {
-    let repository = &world.repository;
-    repository.report_node("b", 7).await.unwrap();
-    world.clock.advance(Duration::from_secs(10));
-    repository.report_node("a", 8).await.unwrap();
+pub(crate) async fn nodes_are_known_by_what_they_enforce_until_they_are_silent(
+    database: TestDatabase,
+) {
+    let repository = &database.repository;
+    repository.report_node("b", 7, "redis:shop").await.unwrap();
+    database.clock.advance(Duration::from_secs(10));
+    repository.report_node("a", 8, "memory").await.unwrap();
     let told = async || {
         let nodes = repository.nodes().await.unwrap();
-        nodes.into_iter().map(|it| (it.node, it.revision)).collect::<Vec<_>>()
+        nodes.into_iter().map(|node| (node.node, node.revision)).collect::<Vec<_>>()
     };
     assert_eq!(told().await, [("a".to_owned(), 8), ("b".to_owned(), 7)]);
-    assert_eq!(repository.forget_nodes(world.clock_now()).await.unwrap(), 1);
-    repository.report_node("a", 9).await.unwrap();
+    let stores: Vec<_> =
+        repository.nodes().await.unwrap().into_iter().map(|node| node.store).collect();
+    assert_eq!(stores, [Some("memory".to_owned()), Some("redis:shop".to_owned())]);
+    assert_eq!(repository.forget_nodes(database.clock_now()).await.unwrap(), 1);
+    repository.report_node("a", 9, "memory").await.unwrap();
     assert_eq!(told().await, [("a".to_owned(), 9)]);
 }
 
-pub(crate) async fn a_newer_schema_is_refused(world: World) {
-    world.execute("INSERT INTO rate_limit_schema (number) VALUES (99)");
-    let error = Repository::open(&world.place).await.unwrap_err();
+pub(crate) async fn a_newer_schema_is_refused(database: TestDatabase) {
+    database.execute("INSERT INTO rate_limit_schema (number) VALUES (99)");
+    let error = Repository::open(&database.location).await.unwrap_err();
     let is_told = matches!(error, RepositoryError::NewerSchema { found: 99, .. });
     assert!(is_told && error.to_string().contains("schema 99"), "{error}");
 }

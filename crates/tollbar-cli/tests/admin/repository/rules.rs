@@ -8,7 +8,7 @@ use tollbar_admin::database::{
 use tollbar_rules::admin::{RuleView, Scope, from_json};
 use tollbar_rules::{Conditions, Rule, Test};
 
-use super::{World, rule, small};
+use super::{TestDatabase, rule, small};
 
 fn full() -> Rule {
     rule(&json!({
@@ -20,26 +20,29 @@ fn full() -> Rule {
     }))
 }
 
-pub(crate) async fn a_rule_is_read_as_it_was_written(world: World) {
-    let written = world.repository.insert_rule(&full(), "ada").await.unwrap();
+pub(crate) async fn a_rule_is_read_as_it_was_written(database: TestDatabase) {
+    let written = database.repository.insert_rule(&full(), "ada").await.unwrap();
     assert_eq!((written.version, written.deleted_at), (1, None));
-    assert_eq!((written.created_at, written.updated_at), (world.clock_now(), world.clock_now()));
+    assert_eq!(
+        (written.created_at, written.updated_at),
+        (database.clock_now(), database.clock_now())
+    );
     assert_eq!(written.rule, full());
-    let read = world.repository.rule(written.id).await.unwrap();
+    let read = database.repository.rule(written.id).await.unwrap();
     assert_eq!(read, written);
-    assert_eq!(world.again().await.rule(written.id).await.unwrap(), written, "on disk");
+    assert_eq!(database.again().await.rule(written.id).await.unwrap(), written, "on disk");
     let other = RuleId::of_u128(7);
-    let missing = world.repository.rule(other).await.unwrap_err();
+    let missing = database.repository.rule(other).await.unwrap_err();
     assert!(matches!(missing, RepositoryError::NotFound { what: "rule" }), "{missing}");
 }
 
-pub(crate) async fn a_change_needs_the_version_it_was_made_for(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn a_change_needs_the_version_it_was_made_for(database: TestDatabase) {
+    let repository = &database.repository;
     let first = repository.insert_rule(&small("a"), "ada").await.unwrap();
-    world.clock.advance(std::time::Duration::from_secs(1));
+    database.clock.advance(std::time::Duration::from_secs(1));
     let second = repository.update_rule(first.id, 1, &small("b"), "bob").await.unwrap();
     assert_eq!((second.version, &*second.rule.name), (2, "b"));
-    assert_eq!((second.created_at, second.updated_at), (first.created_at, world.clock_now()));
+    assert_eq!((second.created_at, second.updated_at), (first.created_at, database.clock_now()));
     let stale = [
         repository.update_rule(first.id, 1, &small("c"), "eve").await.unwrap_err(),
         repository.delete_rule(first.id, 1, "eve").await.unwrap_err(),
@@ -55,10 +58,10 @@ pub(crate) async fn a_change_needs_the_version_it_was_made_for(world: World) {
     assert_eq!(audit.rows.len(), 2, "what failed is not in the audit");
 }
 
-pub(crate) async fn every_change_is_in_the_audit_with_who_and_what_it_was(world: World) {
+pub(crate) async fn every_change_is_in_the_audit_with_who_and_what_it_was(database: TestDatabase) {
     use AuditAction::{Delete, Disable, Enable, Insert, Update};
 
-    let repository = &world.repository;
+    let repository = &database.repository;
     let id = repository.insert_rule(&small("a"), "ada").await.unwrap().id;
     repository.update_rule(id, 1, &small("b"), "bob").await.unwrap();
     repository.enable_rule(id, 2, false, "cyd").await.unwrap();
@@ -71,7 +74,9 @@ pub(crate) async fn every_change_is_in_the_audit_with_who_and_what_it_was(world:
         .rows
         .iter()
         .rev()
-        .map(|it| (it.action, it.version, it.actor.as_str(), it.kind, it.rule))
+        .map(|change| {
+            (change.action, change.version, change.actor.as_str(), change.kind, change.rule)
+        })
         .collect();
     let expected = [
         (Insert, "ada"),
@@ -100,11 +105,11 @@ pub(crate) async fn every_change_is_in_the_audit_with_who_and_what_it_was(world:
     assert!(json!(rows[4].after)["deletedAt"].is_string());
 }
 
-pub(crate) async fn a_deleted_rule_is_gone_and_can_be_brought_back(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn a_deleted_rule_is_gone_and_can_be_brought_back(database: TestDatabase) {
+    let repository = &database.repository;
     let rule = repository.insert_rule(&small("a"), "ada").await.unwrap();
     let deleted = repository.delete_rule(rule.id, 1, "ada").await.unwrap();
-    assert_eq!((deleted.version, deleted.deleted_at), (2, Some(world.clock_now())));
+    assert_eq!((deleted.version, deleted.deleted_at), (2, Some(database.clock_now())));
     let gone = [
         repository.rule(rule.id).await.unwrap_err(),
         repository.update_rule(rule.id, 2, &small("b"), "ada").await.unwrap_err(),
@@ -114,14 +119,14 @@ pub(crate) async fn a_deleted_rule_is_gone_and_can_be_brought_back(world: World)
     for error in gone {
         assert!(matches!(error, RepositoryError::NotFound { what: "rule" }), "{error}");
     }
-    assert!(world.names(&RuleFilter::default()).await.is_empty());
+    assert!(database.names(&RuleFilter::default()).await.is_empty());
     let back = repository.rollback_rule(rule.id, 2, 1, "ada").await.unwrap();
     assert_eq!((back.version, back.deleted_at, &back.rule), (3, None, &rule.rule));
     assert_eq!(repository.rule(rule.id).await.unwrap(), back);
 }
 
-pub(crate) async fn any_version_can_be_put_back(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn any_version_can_be_put_back(database: TestDatabase) {
+    let repository = &database.repository;
     let id = repository.insert_rule(&full(), "ada").await.unwrap().id;
     for (version, name) in [(1, "b"), (2, "c"), (3, "d")] {
         repository.update_rule(id, version, &small(name), "ada").await.unwrap();
@@ -138,8 +143,8 @@ pub(crate) async fn any_version_can_be_put_back(world: World) {
     }
 }
 
-pub(crate) async fn names_are_taken_once_among_the_living(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn names_are_taken_once_among_the_living(database: TestDatabase) {
+    let repository = &database.repository;
     let a = repository.insert_rule(&small("a"), "ada").await.unwrap();
     let b = repository.insert_rule(&small("b"), "ada").await.unwrap();
     let taken = |error: RepositoryError| matches!(error, RepositoryError::NameTaken { .. });
@@ -150,7 +155,7 @@ pub(crate) async fn names_are_taken_once_among_the_living(world: World) {
     assert!(taken(repository.rollback_rule(a.id, 2, 1, "ada").await.unwrap_err()));
 }
 
-pub(crate) async fn what_cannot_be_enforced_is_not_kept(world: World) {
+pub(crate) async fn what_cannot_be_enforced_is_not_kept(database: TestDatabase) {
     let table = [
         (json!({ "name": "no spaces", "maxRequests": 1, "windowSeconds": 1 }), "name: "),
         (json!({ "name": "a" }), "limit: "),
@@ -169,20 +174,20 @@ pub(crate) async fn what_cannot_be_enforced_is_not_kept(world: World) {
     ];
     for (json, field) in table {
         let error = match from_json(json.clone()) {
-            Ok(rule) => world.repository.insert_rule(&rule, "ada").await.unwrap_err(),
+            Ok(rule) => database.repository.insert_rule(&rule, "ada").await.unwrap_err(),
             Err(error) => error.into(),
         };
         assert!(error.to_string().starts_with(field), "{json}: {error}");
         let is_told = matches!(error, RepositoryError::Invalid { .. } | RepositoryError::Form(_));
         assert!(is_told, "{error:?}");
     }
-    let error = world.repository.insert_rule(&small("a"), "").await.unwrap_err();
+    let error = database.repository.insert_rule(&small("a"), "").await.unwrap_err();
     assert!(error.to_string().starts_with("actor: "), "{error}");
-    assert!(world.names(&RuleFilter::default()).await.is_empty());
+    assert!(database.names(&RuleFilter::default()).await.is_empty());
 }
 
-pub(crate) async fn lists_are_filtered_and_paged(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn lists_are_filtered_and_paged(database: TestDatabase) {
+    let repository = &database.repository;
     for at in 0..25 {
         let mut rule = small(&format!("rule{at:02}"));
         if at % 5 == 0 {
@@ -193,7 +198,7 @@ pub(crate) async fn lists_are_filtered_and_paged(world: World) {
         repository.insert_rule(&rule, "ada").await.unwrap();
     }
     let all = RuleFilter::default();
-    assert_eq!(world.names(&all).await.len(), 25);
+    assert_eq!(database.names(&all).await.len(), 25);
     let table = [
         (RuleFilter { tenant: Some("tenant0".into()), ..all.clone() }, 3),
         (RuleFilter { scope: Some(Scope::Tenant), ..all.clone() }, 5),
@@ -205,7 +210,7 @@ pub(crate) async fn lists_are_filtered_and_paged(world: World) {
         (RuleFilter { enabled: Some(true), scope: Some(Scope::Tenant), ..all.clone() }, 3),
     ];
     for (filter, count) in table {
-        assert_eq!(world.names(&filter).await.len(), count, "{filter:?}");
+        assert_eq!(database.names(&filter).await.len(), count, "{filter:?}");
     }
     // Page by page: each once, in order, whatever is deleted meanwhile.
     let mut names = Vec::new();
@@ -215,7 +220,7 @@ pub(crate) async fn lists_are_filtered_and_paged(world: World) {
         if let Some(rule) = found.rows.last() {
             repository.delete_rule(rule.id, 1, "ada").await.unwrap();
         }
-        names.extend(found.rows.into_iter().map(|it| it.rule.name.to_string()));
+        names.extend(found.rows.into_iter().map(|row| row.rule.name.to_string()));
         match found.next {
             Some(next) => page = PageRequest::after(Cursor::of_text(next.as_text()), 7),
             None => break,
@@ -230,31 +235,31 @@ pub(crate) async fn lists_are_filtered_and_paged(world: World) {
     assert_eq!(repository.rules(&all, &PageRequest::first(0)).await.unwrap().rows.len(), 1);
 }
 
-pub(crate) async fn texts_are_kept_and_never_obeyed(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn texts_are_kept_and_never_obeyed(database: TestDatabase) {
+    let repository = &database.repository;
     let evil = "'; DROP TABLE rate_limit_rules; -- $1 ?1 \" \\ % _ \u{202e}";
     let mut rule = small("a");
     rule.conditions = Conditions::new().and("tenant", Test::equal(evil));
     rule.description = Some(evil.into());
     let rule = repository.insert_rule(&rule, evil).await.unwrap();
     let filter = RuleFilter { tenant: Some(evil.to_owned()), ..RuleFilter::default() };
-    assert_eq!(world.names(&filter).await, ["a"]);
+    assert_eq!(database.names(&filter).await, ["a"]);
     let read = repository.rule(rule.id).await.unwrap();
-    assert_eq!(RuleView::of(&read.rule).tenant_id.as_deref(), Some(evil));
+    assert_eq!(RuleView::from_rule(&read.rule).tenant_id.as_deref(), Some(evil));
     assert_eq!(read.rule.description.as_deref(), Some(evil));
     let audit = AuditFilter { tenant: Some(evil.to_owned()), ..AuditFilter::default() };
     let audit = repository.audit(&audit, &PageRequest::first(10)).await.unwrap();
     assert_eq!(audit.rows[0].actor, evil);
 }
 
-pub(crate) async fn columns_say_what_the_rule_says_and_cannot_be_written(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn columns_say_what_the_rule_says_and_cannot_be_written(database: TestDatabase) {
+    let repository = &database.repository;
     repository.insert_rule(&full(), "ada").await.unwrap();
     let columns = "name = 'search' AND scope = 'endpoint' AND tenant_id = 'acme' AND \
                    http_method = 'GET' AND path_pattern = '/v1/search/**' AND \
                    algorithm = 'token_bucket' AND max_requests = 100 AND window_seconds = 60 AND \
                    burst_capacity = 20 AND priority = -7 AND NOT enabled";
-    let found = world.column(&format!("SELECT name FROM rate_limit_rules WHERE {columns}"));
+    let found = database.column(&format!("SELECT name FROM rate_limit_rules WHERE {columns}"));
     assert_eq!(found, ["search"]);
     for wrong in [
         "UPDATE rate_limit_rules SET max_requests = 5",
@@ -264,14 +269,16 @@ pub(crate) async fn columns_say_what_the_rule_says_and_cannot_be_written(world: 
         "UPDATE rate_limit_rules SET spec = '{\"name\":\"a\",\"maxRequests\":0}'",
         "UPDATE rate_limit_rules SET spec = '{\"name\":\"a\",\"scope\":\"world\"}'",
     ] {
-        assert!(world.try_execute(wrong).is_err(), "{wrong}");
+        assert!(database.try_execute(wrong).is_err(), "{wrong}");
     }
     let rules = repository.rules(&RuleFilter::default(), &PageRequest::first(9)).await.unwrap();
     assert_eq!(rules.rows[0].rule, full());
 }
 
-pub(crate) async fn the_revision_grows_with_what_nodes_enforce_and_nothing_else(world: World) {
-    let repository = &world.repository;
+pub(crate) async fn the_revision_grows_with_what_nodes_enforce_and_nothing_else(
+    database: TestDatabase,
+) {
+    let repository = &database.repository;
     let mut known = repository.revisions().await.unwrap();
     let mut grown = async |rules: bool, tokens: bool, what: &str| {
         let now = repository.revisions().await.unwrap();
@@ -294,12 +301,12 @@ pub(crate) async fn the_revision_grows_with_what_nodes_enforce_and_nothing_else(
     grown(true, false, "no ban").await;
     let token = repository.insert_token(&super::rows::token(1), "ada").await.unwrap();
     grown(false, true, "token").await;
-    repository.record_token_use(&[(token.id, world.clock_now())]).await.unwrap();
+    repository.record_token_use(&[(token.id, database.clock_now())]).await.unwrap();
     grown(false, false, "a token that is used").await;
     repository.revoke_token(token.id, "ada").await.unwrap();
     grown(false, true, "revoked").await;
     repository.add_usage("n", 1, &[super::rows::used(1, "u", 1)]).await.unwrap();
-    repository.report_node("n", 1).await.unwrap();
+    repository.report_node("n", 1, "memory").await.unwrap();
     let _ = repository.update_rule(rule.id, 1, &small("c"), "eve").await.unwrap_err();
     grown(false, false, "what changes nothing that is enforced").await;
     repository.delete_rule(rule.id, 2, "ada").await.unwrap();

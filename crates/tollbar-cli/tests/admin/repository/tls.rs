@@ -25,9 +25,9 @@ fn a_server_is_believed_by_its_certificate_or_not_at_all() {
     let wrong = scratch.file("others.pem", &others.pem());
     let open = |host: &str, query: &str| -> Result<()> {
         let url = format!("postgres://tollbar@{host}:{port}/postgres?{query}");
-        let place: DatabaseLocation = url.parse().unwrap();
+        let location: DatabaseLocation = url.parse().unwrap();
         let mut opened = Ok(());
-        super::run(async { opened = Repository::open(&place).await.map(drop) });
+        super::run(async { opened = Repository::open(&location).await.map(drop) });
         opened
     };
     for mode in ["verify-full", "require", "prefer"] {

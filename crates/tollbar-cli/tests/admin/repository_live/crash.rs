@@ -28,7 +28,7 @@ fn over_postgresql_neither() {
 fn killed_amid_writes(scratch: &Scratch, database: &str) {
     let rule = |at: usize, max_requests: u64| json!({ "name": format!("rule{at}"), "maxRequests": max_requests, "windowSeconds": 60 });
     let mut first = serve(scratch, "n", database, QUIET);
-    let admin = Admin::of(&first);
+    let admin = Admin::from_greeting(&first);
     let ids: Vec<String> = (0..WRITERS)
         .map(|at| {
             let (status, made) = admin.ask("POST", "/rules", None, &rule(at, 1)).unwrap();
@@ -48,7 +48,7 @@ fn killed_amid_writes(scratch: &Scratch, database: &str) {
             serve(scratch, "n", database, QUIET)
         };
         let admin = admin.at(&daemon);
-        let before: u64 = answered.iter().map(|it| *it.lock().unwrap()).sum();
+        let before: u64 = answered.iter().map(|version| *version.lock().unwrap()).sum();
         thread::scope(|scope| {
             for (at, id) in ids.iter().enumerate() {
                 let (admin, answered) = (&admin, &answered[at]);
@@ -66,7 +66,7 @@ fn killed_amid_writes(scratch: &Scratch, database: &str) {
                 });
             }
             until("writes", || {
-                answered.iter().map(|it| *it.lock().unwrap()).sum::<u64>() > before + 20
+                answered.iter().map(|version| *version.lock().unwrap()).sum::<u64>() > before + 20
             });
             daemon.process.kill().unwrap();
             daemon.process.wait().unwrap();

@@ -19,8 +19,8 @@ fn a_change_on_one_node_is_enforced_on_the_other_within_a_second_under_load() {
     let database = shared_database();
     let one = serve(&scratch, "one", &database, QUIET);
     let other = serve(&scratch, "other", &database, QUIET);
-    let admin = Admin::of(&one);
-    assert!(!other.greeting.iter().any(|it| it.contains("admin token")), "one token for both");
+    let admin = Admin::from_greeting(&one);
+    assert!(!other.greeting.iter().any(|line| line.contains("admin token")), "one token for both");
 
     // A rule that counts while others, and its own name, change.
     let counted = |name: &str| {
@@ -73,7 +73,7 @@ fn a_change_on_one_node_is_enforced_on_the_other_within_a_second_under_load() {
     });
     println!("enforced after {took:?}, {asked:?} requests meanwhile");
     assert_eq!(allowed.into_inner(), 400, "of {asked:?}: a change cost or gave something");
-    assert!(took.iter().all(|it| *it < Duration::from_secs(1)), "{took:?}");
+    assert!(took.iter().all(|time| *time < Duration::from_secs(1)), "{took:?}");
 
     // Both say what they enforce, and it is the same.
     run(async {
@@ -82,7 +82,7 @@ fn a_change_on_one_node_is_enforced_on_the_other_within_a_second_under_load() {
         until("both nodes at the revision", || {
             let (_, nodes) = admin.at(&other).ask("GET", "/nodes", None, &json!({})).unwrap();
             let items = nodes["items"].as_array().cloned().unwrap_or_default();
-            let at = |it: &&serde_json::Value| it["revision"] == json!(revision);
+            let at = |node: &&serde_json::Value| node["revision"] == json!(revision);
             items.len() == 2 && items.iter().filter(at).count() == 2
         });
     });

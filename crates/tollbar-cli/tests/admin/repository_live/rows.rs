@@ -75,7 +75,7 @@ fn rows_written_by_hand_are_enforced_if_they_can_be_and_told_of_if_not() {
     let told: Vec<String> =
         (0..3).map(|_| daemon.logged("a row of the database is not enforced")).collect();
     for part in ["limit", "rule_uuid", "spec"] {
-        assert!(told.iter().any(|it| it.contains(part)), "{part}: {told:?}");
+        assert!(told.iter().any(|line| line.contains(part)), "{part}: {told:?}");
     }
     until("the good row", || limit(&daemon, "7") == Some(4));
     by_hand(

@@ -21,7 +21,7 @@ pub(crate) struct Transcript {
 pub(crate) fn tollbar() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollbar"));
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|it| it.starts_with("TOLLBAR_")) {
+        if name.to_str().is_some_and(|name| name.starts_with("TOLLBAR_")) {
             command.env_remove(name);
         }
     }
@@ -39,7 +39,7 @@ impl Transcript {
     /// Over a daemon with a new database.
     pub(crate) fn start(scratch: &Scratch, args: &[&str]) -> Self {
         let daemon = daemon(scratch, args);
-        let token = daemon.greeting.iter().find_map(|it| it.split_once("(shown once): "));
+        let token = daemon.greeting.iter().find_map(|line| line.split_once("(shown once): "));
         let token = token.expect("a token at the first start").1.to_owned();
         Self { daemon, directory: scratch.0.clone(), token, text: String::new() }
     }
@@ -158,21 +158,22 @@ fn masked(line: &str) -> String {
 
 /// Whether a text begins with this, where `0` is any digit and `f` any hexadecimal one.
 fn has_shape(text: &str, shape: &str) -> bool {
-    let is_it = |(byte, it): (u8, u8)| match it {
+    let is_match = |(byte, expected): (u8, u8)| match expected {
         b'0' => byte.is_ascii_digit(),
         b'f' => byte.is_ascii_hexdigit(),
-        it => byte == it,
+        expected => byte == expected,
     };
-    text.len() >= shape.len() && text.bytes().zip(shape.bytes()).all(is_it)
+    text.len() >= shape.len() && text.bytes().zip(shape.bytes()).all(is_match)
 }
 
 /// A text in which ids are counted in the order in which they come.
 fn numbered(text: &str) -> String {
     let mut known: BTreeMap<&str, usize> = BTreeMap::new();
-    let is_part = |it: char| it.is_ascii_hexdigit() || it == '-';
-    let is_id =
-        |it: &&str| it.len() == 36 && [8, 13, 18, 23].iter().all(|at| it.as_bytes()[*at] == b'-');
-    for id in text.split(|it| !is_part(it)).filter(is_id) {
+    let is_part = |c: char| c.is_ascii_hexdigit() || c == '-';
+    let is_id = |word: &&str| {
+        word.len() == 36 && [8, 13, 18, 23].iter().all(|at| word.as_bytes()[*at] == b'-')
+    };
+    for id in text.split(|c| !is_part(c)).filter(is_id) {
         let next = known.len() + 1;
         known.entry(id).or_insert(next);
     }

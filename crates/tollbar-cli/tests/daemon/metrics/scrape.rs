@@ -18,7 +18,7 @@ pub(crate) struct Scrape {
 }
 
 impl Scrape {
-    pub(crate) fn of(daemon: &Daemon, headers: &str) -> Self {
+    pub(crate) fn fetch(daemon: &Daemon, headers: &str) -> Self {
         let response = daemon.get_with("/metrics", headers);
         assert_eq!(status(&response), 200, "{response}");
         let (head, text) = response.split_once("\r\n\r\n").unwrap();
@@ -28,7 +28,7 @@ impl Scrape {
             samples: BTreeMap::new(),
             exemplars: BTreeMap::new(),
         };
-        for line in text.lines().filter(|it| !it.starts_with('#')) {
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
             scrape.read(line);
         }
         scrape
@@ -68,13 +68,13 @@ impl Scrape {
 
     /// The names of all samples.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.samples.keys().map(|it| it.split('{').next().unwrap_or_default())
+        self.samples.keys().map(|series| series.split('{').next().unwrap_or_default())
     }
 
     /// The metrics that are declared, with their kinds.
     pub(crate) fn families(&self) -> BTreeMap<&str, &str> {
-        let types = self.text.lines().filter_map(|it| it.strip_prefix("# TYPE "));
-        types.filter_map(|it| it.split_once(' ')).collect()
+        let types = self.text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        types.filter_map(|declaration| declaration.split_once(' ')).collect()
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Prometheus {
 impl Prometheus {
     /// Scrapes these addresses twice a second.
     pub(crate) fn start(scratch: &Scratch, targets: &[&str]) -> Self {
-        let targets: Vec<String> = targets.iter().map(|it| format!("\"{it}\"")).collect();
+        let targets: Vec<String> = targets.iter().map(|target| format!("\"{target}\"")).collect();
         let config = format!(
             "global: {{ scrape_interval: 500ms }}\nscrape_configs:\n  - job_name: tollbar\n    \
              static_configs: [{{ targets: [{}] }}]\n",

@@ -1,7 +1,7 @@
 //! What Envoy is told: which descriptors it sends for which paths, and to whom.
 
 /// Where things are, and what follows when the daemon is gone.
-pub(crate) struct Settings<'a> {
+pub(crate) struct EnvoyConfig<'a> {
     pub(crate) upstream: &'a str,
     pub(crate) tollbar: &'a str,
     pub(crate) domain: &'a str,
@@ -92,6 +92,29 @@ static_resources:
                             rate_limits:
                               - actions: [{ generic_key: { descriptor_key: model, descriptor_value: small } }]
                               - actions: [{ generic_key: { descriptor_key: model, descriptor_value: large } }]
+                        - match: { prefix: /generic }
+                          route:
+                            cluster: upstream
+                            rate_limits:
+                              - actions:
+                                  - { generic_key: { descriptor_value: one } }
+                                  - { generic_key: { descriptor_value: other } }
+                        - match: { prefix: /huge }
+                          route:
+                            cluster: upstream
+                            rate_limits:
+                              - actions: [{ request_headers: { header_name: x-user, descriptor_key: a } }]
+                              - actions: [{ request_headers: { header_name: x-user, descriptor_key: b } }]
+                              - actions: [{ request_headers: { header_name: x-user, descriptor_key: c } }]
+                              - actions: [{ request_headers: { header_name: x-user, descriptor_key: d } }]
+                              - actions: [{ request_headers: { header_name: x-user, descriptor_key: e } }]
+                              - actions: [{ request_headers: { header_name: x-user, descriptor_key: f } }]
+                        - match: { prefix: /all }
+                          route:
+                            cluster: upstream
+                            rate_limits:
+                              - actions: [{ remote_address: {} }]
+                              - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
                         - match: { prefix: /login }
                           route:
                             cluster: upstream
@@ -119,7 +142,7 @@ static_resources:
         endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: TOLLBAR } } } }] }]
 "#;
 
-impl Settings<'_> {
+impl EnvoyConfig<'_> {
     pub(crate) fn yaml(&self) -> String {
         let port = |address: &str| address.rsplit(':').next().unwrap().to_owned();
         CONFIG

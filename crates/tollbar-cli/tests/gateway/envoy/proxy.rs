@@ -1,5 +1,7 @@
 //! The real Envoy on free ports, before a real upstream.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -85,6 +87,10 @@ impl Proxy {
 
     pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         get(&self.address, path, headers)
+    }
+
+    pub(crate) fn post(&self, path: &str) -> Answer {
+        send(TcpStream::connect(&self.address).unwrap(), "POST", path, &[])
     }
 }
 

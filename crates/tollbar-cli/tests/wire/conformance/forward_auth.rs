@@ -1,8 +1,8 @@
 //! The table, asked of the real daemon as proxies ask: nginx, which knows one status for all denials, and
-//! `HAProxy`, which passes statuses on. Attributes are headers that the proxy sets, and requests have no cost.
+//! `HAProxy`, which passes statuses on. Attributes and costs are headers that the proxy sets.
 
 use super::step::{Expect, Step};
-use super::{Answer, COUNTED, Table, WITHOUT_STORE, go_through_without_costs, limit_headers};
+use super::{Answer, COUNTED, Table, WITHOUT_STORE, go_through, limit_headers};
 use crate::common::http::Answer as Response;
 use crate::common::{Daemon, Scratch};
 
@@ -23,30 +23,46 @@ fn haproxy_is_answered_as_the_tables_say() {
 fn answers_as(profile: &str, status_of: fn(Expect) -> u16) {
     for table in [&COUNTED, &WITHOUT_STORE] {
         let scratch = Scratch::new("conformance-forward-auth");
-        let daemon = serve(table, &scratch);
-        go_through_without_costs(table, |step| ask(&daemon, profile, step, status_of));
+        let daemon = serve(table, &scratch, &[]);
+        go_through(table, |step| ask(&daemon, profile, step, status_of));
         assert_eq!(daemon.stop(), 0);
     }
 }
 
-fn serve(table: &Table, scratch: &Scratch) -> Daemon {
+/// A daemon that reads API keys, and attributes and costs from headers of proxies.
+pub(super) fn serve(table: &Table, scratch: &Scratch, more: &[&str]) -> Daemon {
     let keys = scratch.file("keys", API_KEYS);
     let headers = "user=x-user,tenant=x-tenant,tier=x-tier,tokens=x-tokens";
-    table.serve(scratch, &["--api-keys", &keys, "--trusted-headers", headers])
+    let flags = ["--api-keys", &keys, "--trusted-headers", headers, "--cost-header", "X-Cost"];
+    table.serve(scratch, &[&flags[..], more].concat())
+}
+
+/// The client's address. A proxy always knows it.
+pub(super) fn client_address(step: &Step) -> &'static str {
+    let mut attributes = step.attributes.iter();
+    attributes.find(|attribute| attribute.0 == "ip").map_or("198.51.100.1", |attribute| attribute.1)
+}
+
+/// The headers that say what a request has and costs.
+pub(super) fn headers(step: &Step) -> impl Iterator<Item = (String, String)> {
+    let attributes = step.attributes.iter().filter(|attribute| attribute.0 != "ip");
+    let attributes = attributes.map(|(name, value)| match *name {
+        "api_key" => ("x-api-key".to_owned(), format!("0123456789abcdef-{value}")),
+        name => (format!("x-{name}"), (*value).to_owned()),
+    });
+    attributes.chain([("x-cost".to_owned(), step.cost.to_string())])
 }
 
 fn ask(daemon: &Daemon, profile: &str, step: &Step, status_of: fn(Expect) -> u16) -> Answer {
-    let own = [("x-original-method", step.method), ("x-original-uri", step.path)];
-    // A proxy always knows the address of its client.
-    let ip = step.attributes.iter().find(|it| it.0 == "ip").map_or("198.51.100.1", |it| it.1);
-    let own = own.into_iter().chain([("x-real-ip", ip)]).map(|(name, value)| line(name, value));
-    let attributes = step.attributes.iter().filter(|it| it.0 != "ip");
-    let attributes = attributes.map(|(name, value)| match *name {
-        "api_key" => line("x-api-key", &format!("0123456789abcdef-{value}")),
-        name => line(&format!("x-{name}"), value),
-    });
-    let lines: String = own.chain(attributes).collect();
-    let response = daemon.get_with(&format!("/v1/forward-auth/{profile}"), &lines);
+    let original = [
+        ("x-original-method", step.method),
+        ("x-original-uri", step.path),
+        ("x-real-ip", client_address(step)),
+    ];
+    let original = original.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let headers = original.into_iter().chain(headers(step));
+    let lines: Vec<String> = headers.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let response = daemon.get_with(&format!("/v1/forward-auth/{profile}"), &lines.concat());
     let response = Response::read(&response).unwrap();
     if step.path == "/jobs" {
         // A proxy does not say when a request is over, so such rules are refused.
@@ -58,14 +74,10 @@ fn ask(daemon: &Daemon, profile: &str, step: &Step, status_of: fn(Expect) -> u16
         200 => None,
         _ => Some(serde_json::from_str(&response.body).unwrap()),
     };
-    let header = |name: &str| Some(response.header(name)).filter(|it| !it.is_empty());
+    let header = |name: &str| Some(response.header(name)).filter(|value| !value.is_empty());
     let answer = limit_headers::answer_of_any_status(step, header, denial.as_ref());
     if answer.outcome != Expect::Allow {
         assert_eq!(response.status, status_of(answer.outcome), "{step:?} gave {response:?}");
     }
     answer
-}
-
-fn line(name: &str, value: &str) -> String {
-    format!("{name}: {value}\r\n")
 }

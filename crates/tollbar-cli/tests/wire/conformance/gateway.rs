@@ -1,7 +1,7 @@
-//! The table, asked of the gateway over HTTP/1.1. Attributes and costs are headers, and the client's address is
-//! that of its connection.
+//! The table, asked of the real daemon as a gateway over HTTP/1.1. Attributes, costs and the client's address are
+//! headers that a trusted proxy sets.
 
-use std::sync::Arc;
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
 
 use bytes::Bytes;
 use http_body_util::Empty;
@@ -11,51 +11,37 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tollbar_gateway::{Gateway, GatewayBuilder, Visitor};
-use tollbar_http::{ApiKeys, Identity};
-use tollbar_rules::{AsyncEngine, Engine, RuleFile};
-use tollbar_testkit::failing_store::FailingStore;
 
 use super::step::Step;
-use super::{Answer, COUNTED, Table, WITHOUT_STORE, go_through, limit_headers};
+use super::{Answer, COUNTED, WITHOUT_STORE, forward_auth, go_through, limit_headers};
+use crate::common::{Daemon, Scratch};
 
 #[test]
-fn the_gateway_answers_as_the_table_says() {
-    answers_as(&COUNTED, |rules| Engine::new(rules).into());
+fn the_gateway_answers_as_the_tables_say() {
+    for table in [&COUNTED, &WITHOUT_STORE] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let scratch = Scratch::new("conformance-gateway");
+        let upstream = runtime.block_on(upstream());
+        let proxy = ["--proxy", "127.0.0.1:0", "--upstream", &upstream];
+        let trusted = ["--trusted-proxies", "127.0.0.0/8"];
+        let daemon = forward_auth::serve(table, &scratch, &[&proxy[..], &trusted].concat());
+        let mut bodies = Vec::new();
+        go_through(table, |step| runtime.block_on(ask(&daemon, step, &mut bodies)));
+        // Ends the connections that are in flight.
+        drop((bodies, runtime));
+        assert_eq!(daemon.stop(), 0);
+    }
 }
 
-#[test]
-fn the_gateway_answers_as_the_table_says_without_its_store() {
-    answers_as(&WITHOUT_STORE, |rules| {
-        Arc::new(AsyncEngine::new(rules, Arc::new(FailingStore::unavailable())).unwrap())
-    });
-}
-
-fn answers_as(table: &Table, engine: fn(tollbar_rules::RuleSet) -> Arc<AsyncEngine>) {
-    let rules = RuleFile::parse("conformance.yaml", &(table.rules)()).unwrap().rules;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let gateway = runtime.block_on(builder()).build(engine(rules)).unwrap();
-    let mut bodies = Vec::new();
-    go_through(table, |step| runtime.block_on(ask(&gateway, step, &mut bodies)));
-}
-
-async fn builder() -> GatewayBuilder {
+async fn upstream() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(begin_response(stream));
         }
     });
-    let keys = ["k", "internal", "other"].map(|name| (name, name));
-    let identity = ["user", "tenant", "tier", "tokens"]
-        .into_iter()
-        .fold(Identity::new().api_keys(ApiKeys::known(keys)), |identity, name| {
-            identity.untrusted_header(name, &format!("x-{name}")).unwrap()
-        });
-    Gateway::builder(url).identity(identity).layer(|layer| {
-        layer.cost(|parts| parts.headers["x-cost"].to_str().unwrap().parse().unwrap())
-    })
+    url
 }
 
 /// The upstream: answers one request with a body that never ends.
@@ -68,20 +54,14 @@ async fn begin_response(mut stream: TcpStream) {
     std::future::pending::<()>().await;
 }
 
-async fn ask(gateway: &Gateway, step: &Step, bodies: &mut Vec<Incoming>) -> Answer {
-    let ip = step.attributes.iter().find(|it| it.0 == "ip").map(|it| it.1.parse().unwrap());
-    let (client, server) = tokio::io::duplex(64 * 1_024);
-    let gateway = gateway.clone();
-    tokio::spawn(
-        async move { gateway.serve(server, Visitor { peer: ip, is_secure: false }).await },
-    );
-    let (mut sender, connection) = http1::handshake(TokioIo::new(client)).await.unwrap();
+async fn ask(daemon: &Daemon, step: &Step, bodies: &mut Vec<Incoming>) -> Answer {
+    let stream = TcpStream::connect(daemon.address("proxy")).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     let mut request = Request::builder().method(step.method).uri(step.path).header("host", "a");
-    request = request.header("x-cost", step.cost);
-    for (name, value) in step.attributes.iter().filter(|it| it.0 != "ip") {
-        let name = if *name == "api_key" { "x-api-key".to_owned() } else { format!("x-{name}") };
-        request = request.header(name, value.as_bytes());
+    request = request.header("x-forwarded-for", forward_auth::client_address(step));
+    for (name, value) in forward_auth::headers(step) {
+        request = request.header(name, value);
     }
     let request = request.body(Empty::<Bytes>::new()).unwrap();
     let response = sender.send_request(request).await.unwrap();

@@ -68,7 +68,7 @@ fn answer(step: &Step, answer: &CheckResponse) -> Answer {
     assert_eq!(answer.retry_after.is_some(), outcome == Expect::Deny, "{step:?} gave {answer:?}");
     Answer {
         outcome,
-        rule: Field::Is(Some(answer.rule.clone()).filter(|it| !it.is_empty())),
+        rule: Field::Is(Some(answer.rule.clone()).filter(|rule| !rule.is_empty())),
         limit: Field::Is(answer.limit),
         remaining: Field::Is(answer.remaining),
         has_reset: Field::Is(Some(answer.reset_at.is_some())),

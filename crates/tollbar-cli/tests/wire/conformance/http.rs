@@ -35,7 +35,7 @@ fn ask(daemon: &Daemon, step: &Step) -> Answer {
         _ => panic!("{step:?} gave {response}"),
     };
     assert_eq!(answer["allowed"], outcome == Expect::Allow, "{step:?} gave {response}");
-    let has_wait = answer["retryAfterMs"].as_u64().is_some_and(|it| it > 0);
+    let has_wait = answer["retryAfterMs"].as_u64().is_some_and(|wait_ms| wait_ms > 0);
     assert_eq!(has_wait, outcome == Expect::Deny, "{step:?} gave {response}");
     Answer {
         outcome,

@@ -36,7 +36,7 @@ fn rules(table: &Table) -> RuleSet {
 
 fn answers_as(table: &Table, layer: &TollbarLayer) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut service = tower_layer::Layer::layer(layer, Served);
+    let mut service = tower_layer::Layer::layer(layer, InnerService);
     let mut bodies = Vec::new();
     go_through(table, |step| runtime.block_on(ask(&mut service, step, &mut bodies)));
 }
@@ -51,9 +51,9 @@ fn cost(parts: &Parts) -> u64 {
 
 /// The service behind the layer.
 #[derive(Clone)]
-struct Served;
+struct InnerService;
 
-impl Service<Request<()>> for Served {
+impl Service<Request<()>> for InnerService {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;
@@ -68,7 +68,7 @@ impl Service<Request<()>> for Served {
 }
 
 async fn ask(
-    service: &mut TollbarService<Served>,
+    service: &mut TollbarService<InnerService>,
     step: &Step,
     bodies: &mut Vec<TollbarBody<Full<Bytes>>>,
 ) -> Answer {

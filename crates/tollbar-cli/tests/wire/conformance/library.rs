@@ -44,7 +44,7 @@ fn ask(engine: &AsyncEngine, step: &Step) -> Answer {
     };
     Answer {
         outcome,
-        rule: Field::Is(summary.rule.map(|it| it.name.to_string())),
+        rule: Field::Is(summary.rule.map(|rule| rule.name.to_string())),
         limit: Field::Is(summary.limit),
         remaining: Field::Is(summary.remaining),
         has_reset: Field::Is(Some(summary.reset_at.is_some())),

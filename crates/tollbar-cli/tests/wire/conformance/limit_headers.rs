@@ -24,7 +24,7 @@ pub(super) async fn answer<B: Body<Error: Debug>>(
     } else {
         Some(serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap())
     };
-    let header = |name: &str| head.headers.get(name).map(|it| it.to_str().unwrap());
+    let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap());
     let answer = answer_of_any_status(step, header, denial.as_ref());
     let expected = match answer.outcome {
         Expect::Allow => 200,
@@ -44,7 +44,7 @@ pub(super) fn answer_of_any_status<'h>(
     denial: Option<&Value>,
 ) -> Answer {
     let has_wait = header("retry-after").is_some();
-    let error = denial.map(|it| it["error"].as_str().unwrap());
+    let error = denial.map(|denial| denial["error"].as_str().unwrap());
     let outcome = match error {
         None => Expect::Allow,
         Some("missing_attribute") => Expect::Lacks,
@@ -55,12 +55,13 @@ pub(super) fn answer_of_any_status<'h>(
         Some(error) => panic!("{step:?} gave {error}"),
     };
     assert_eq!(has_wait, outcome == Expect::Deny, "{step:?} gave {error:?}");
-    let number = |name: &str| header(name).map(|it| it.parse().unwrap());
+    let number = |name: &str| header(name).map(|value| value.parse().unwrap());
     Answer {
         outcome,
         // The headers do not name the rule.
-        rule: denial
-            .map_or(Field::Unsupported, |it| Field::Is(it["rule"].as_str().map(str::to_owned))),
+        rule: denial.map_or(Field::Unsupported, |denial| {
+            Field::Is(denial["rule"].as_str().map(str::to_owned))
+        }),
         limit: Field::Is(number("x-ratelimit-limit")),
         remaining: Field::Is(number("x-ratelimit-remaining")),
         has_reset: Field::Is(Some(header("x-ratelimit-reset").is_some())),

@@ -50,9 +50,9 @@ fn ask(stream: &mut BufReader<TcpStream>, step: &Step) -> Answer {
     };
     let is_allowed = said("allowed").as_deref() == Some("1");
     assert_eq!(is_allowed, outcome == Expect::Allow, "{step:?} gave {answer:?}");
-    let has_wait = said("retry_after_ms").is_some_and(|it| it != "0");
+    let has_wait = said("retry_after_ms").is_some_and(|wait_ms| wait_ms != "0");
     assert_eq!(has_wait, outcome == Expect::Deny, "{step:?} gave {answer:?}");
-    let number = |name: &str| said(name).map(|it| it.parse().unwrap());
+    let number = |name: &str| said(name).map(|value| value.parse().unwrap());
     Answer {
         outcome,
         rule: Field::Is(said("rule")),

@@ -50,13 +50,6 @@ impl Expect {
         [Self::Allow, Self::Deny, Self::Never, Self::Lacks, Self::Busy, Self::TooMany];
 }
 
-impl Case {
-    /// Returns true if a request of the case costs something else than 1.
-    pub(crate) fn has_costs(&self) -> bool {
-        self.steps.iter().any(|it| it.cost != 1)
-    }
-}
-
 pub(crate) const fn get(path: &'static str) -> Step {
     send("GET", path)
 }

@@ -27,7 +27,7 @@ fn allowed(allowed: u64) -> OutcomeCounts {
 }
 
 fn counts(series: &HistorySeries) -> Vec<u32> {
-    series.points.iter().map(|it| it.allowed).collect()
+    series.points.iter().map(|point| point.allowed).collect()
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn it_has_a_bound_however_long_it_runs() {
     assert_eq!(history.seconds(None, usize::MAX).unwrap().points.len(), SECONDS_MAX);
     let minutes = history.minutes(None, usize::MAX).unwrap();
     assert_eq!(minutes.points.len(), MINUTES_MAX);
-    assert!(counts(&minutes)[..MINUTES_MAX - 1].iter().all(|it| *it == 60));
+    assert!(counts(&minutes)[..MINUTES_MAX - 1].iter().all(|count| *count == 60));
 }
 
 #[test]

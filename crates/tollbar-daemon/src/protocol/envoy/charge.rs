@@ -4,18 +4,27 @@
 //! hits count: whoever goes on after a denial of many hits may be denied fewer that had room before. A
 //! counter here goes on beyond the limit as well (see [`EnvoyLimit`]), in one call of the store.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use tollbar::{Batch, Decision, Entry, Role, Store, StoreError, Timestamp};
+use tollbar::{
+    Batch, Decision, Entry, Outcome as DecisionOutcome, Role, Store, StoreError, Timestamp,
+};
+use tollbar_rules::{StandaloneLimit, Verdict};
 
-use super::domains::EnforcementMode;
+use super::domains::{EnforcementMode, EnvoyRule};
 use super::limit::EnvoyLimit;
+use crate::metrics::Outcome;
 
 /// The hits that one descriptor adds to one counter, or takes back.
 #[derive(Debug)]
 pub(super) struct CounterCharge<'t> {
+    /// The descriptor, by its place in the call.
+    pub(super) descriptor: usize,
     pub(super) key: Vec<u8>,
-    pub(super) limit: std::borrow::Cow<'t, EnvoyLimit>,
+    /// The rule of the files whose limit it is; `None` for a limit that is brought along.
+    pub(super) rule: Option<&'t EnvoyRule>,
+    pub(super) limit: Cow<'t, EnvoyLimit>,
     pub(super) mode: EnforcementMode,
     pub(super) hits: Hits,
 }
@@ -42,10 +51,7 @@ pub(super) async fn count_each(
     store: &dyn Store,
     charges: &[CounterCharge<'_>],
 ) -> Result<Vec<CounterReading>, StoreError> {
-    let cost = |charge: &CounterCharge<'_>| match charge.hits {
-        Hits::Add(hits) => charge.limit.charge(hits),
-        Hits::Refund(_) => 0,
-    };
+    let cost = |charge: &CounterCharge<'_>| charge.limit.charge(charge.hits.cost());
     // One charge by itself is decided sooner than a batch of one.
     if let [charge] = charges {
         let answer = store.check(&charge.key, &charge.limit.counter, cost(charge));
@@ -93,7 +99,63 @@ impl CounterCharge<'_> {
     }
 
     fn adds(&self) -> bool {
-        matches!(self.hits, Hits::Add(hits) if hits > 0)
+        self.hits.cost() > 0
+    }
+
+    /// The name of its limit, where the files give it one.
+    pub(super) fn name(&self) -> &str {
+        self.rule.map_or("", |rule| &rule.name)
+    }
+
+    /// What was decided, as the outcome of a check. A quota that others make up for denies nothing.
+    pub(super) fn outcome(&self, reading: CounterReading, is_call_denied: bool) -> Outcome {
+        match self.mode {
+            _ if !reading.is_over => Outcome::Allow,
+            EnforcementMode::Shadow => Outcome::ShadowDeny,
+            EnforcementMode::Quota if !is_call_denied => Outcome::Allow,
+            EnforcementMode::Enforce | EnforcementMode::Quota => Outcome::Deny,
+        }
+    }
+
+    /// The verdict that a reading is, for logs and traces, under the [label](Self::label) of its limit.
+    pub(super) fn verdict(&self, label: &str, reading: CounterReading, now: Timestamp) -> Verdict {
+        let limit = u64::from(self.limit.requests_per_unit);
+        let outcome = match reading.is_over {
+            false => DecisionOutcome::Allow,
+            true if limit == 0 => DecisionOutcome::Never,
+            true => DecisionOutcome::Deny {
+                retry_after_us: reading.reset_at.as_micros().saturating_sub(now.as_micros()),
+            },
+        };
+        let decision = Decision::new(outcome, limit, reading.remaining, reading.reset_at);
+        let make = || self.limit.standalone(label);
+        let verdict = |limit: &StandaloneLimit| limit.verdict(self.hits.cost(), decision);
+        match (self.rule, &self.limit) {
+            // A boosted limit is another one.
+            (Some(rule), Cow::Borrowed(_)) => verdict(rule.standalone.get_or_init(make)),
+            _ => verdict(&make()),
+        }
+    }
+
+    /// The name of its limit in logs: `envoy:edge:plan.path`, or by the name that the files give it.
+    pub(super) fn label(&self, domain: &str, entries: &[(&str, &str)]) -> String {
+        match self.name() {
+            "" => {
+                let keys: Vec<&str> = entries.iter().map(|(key, _)| *key).collect();
+                format!("envoy:{domain}:{}", keys.join("."))
+            }
+            name => format!("envoy:{domain}:{name}"),
+        }
+    }
+}
+
+impl Hits {
+    /// What they cost: hits that are taken back cost nothing.
+    pub(super) fn cost(self) -> u64 {
+        match self {
+            Self::Add(hits) => hits,
+            Self::Refund(_) => 0,
+        }
     }
 }
 
@@ -106,7 +168,7 @@ pub(super) async fn count_all_or_none(
 ) -> Result<Vec<CounterReading>, StoreError> {
     let is_quota =
         |charge: &CounterCharge<'_>| charge.mode == EnforcementMode::Quota && charge.adds();
-    let quota_count = charges.iter().filter(|it| is_quota(it)).count();
+    let quota_count = charges.iter().filter(|charge| is_quota(charge)).count();
     let denies = |charge: &CounterCharge<'_>| match charge.mode {
         EnforcementMode::Enforce => true,
         EnforcementMode::Shadow => false,
@@ -114,8 +176,9 @@ pub(super) async fn count_all_or_none(
         EnforcementMode::Quota => quota_count == 1,
     };
     // Where nothing passes at all, the others are only looked at.
-    let nothing_passes =
-        |it: &CounterCharge<'_>| it.limit.bound.is_none() && it.adds() && denies(it);
+    let nothing_passes = |charge: &CounterCharge<'_>| {
+        charge.limit.bound.is_none() && charge.adds() && denies(charge)
+    };
     let is_blocked = charges.iter().any(nothing_passes);
 
     let mut entries: Vec<Entry<'_>> = Vec::with_capacity(charges.len());
@@ -150,7 +213,11 @@ pub(super) async fn count_all_or_none(
         all.push(CounterReading { is_over: !decision.is_allowed(), remaining, reset_at });
     }
     let over_count = |all: &[CounterReading]| {
-        charges.iter().zip(all).filter(|(it, counted)| is_quota(it) && counted.is_over).count()
+        charges
+            .iter()
+            .zip(all)
+            .filter(|(charge, counted)| is_quota(charge) && counted.is_over)
+            .count()
     };
     if quota_count > 1 && over_count(&all) == quota_count {
         give_back(store, &entries, charges, &mut all).await?;

@@ -4,14 +4,14 @@
 //! is refused by name with its place; nothing is passed over.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tollbar_rules::FileError;
 use tollbar_rules::yaml::{self, Field, Reader, Value};
 
 use super::domains::{DescriptorNode, Domains, EnforcementMode, EnvoyRule, join_entry};
 use super::limit::EnvoyLimit;
-use super::unit::Unit;
+use super::window_unit::WindowUnit;
 
 /// The most files of one directory.
 const FILES_MAX: usize = 1_000;
@@ -86,8 +86,10 @@ pub(super) fn paths(path: &Path) -> Result<Vec<PathBuf>, FileError> {
     let mut paths = Vec::new();
     for entry in path.read_dir().map_err(failed)? {
         let entry = entry.map_err(failed)?.path();
-        let is_hidden = entry.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b"."));
-        let is_yaml = entry.extension().is_some_and(|it| it == "yaml" || it == "yml");
+        let is_hidden =
+            entry.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let is_yaml =
+            entry.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
         if is_yaml && !is_hidden {
             paths.push(entry);
         }
@@ -202,7 +204,7 @@ fn read_limit(reader: &mut Reader, limit: &Field<'_>, mode: EnforcementMode) -> 
     fields.finish(reader);
 
     let unit_text = unit_field.as_ref().map_or("", |field| optional_text(reader, field));
-    let unit = Unit::from_name(unit_text);
+    let unit = WindowUnit::from_name(unit_text);
     let limit = match (unlimited, unit) {
         (true, None) => None,
         (true, Some(_)) => {
@@ -229,13 +231,17 @@ fn read_limit(reader: &mut Reader, limit: &Field<'_>, mode: EnforcementMode) -> 
             match EnvoyLimit::new(requests_per_unit.unwrap_or(0), unit) {
                 Ok(limit) => Some(limit),
                 Err(error) => {
-                    reader.error(count_field.map_or(at, |it| it.node.at), &path, error.to_string());
+                    reader.error(
+                        count_field.map_or(at, |field| field.node.at),
+                        &path,
+                        error.to_string(),
+                    );
                     return None;
                 }
             }
         }
     };
-    Some(EnvoyRule { name: name.into(), replaces, limit, mode })
+    Some(EnvoyRule { name: name.into(), replaces, limit, mode, standalone: OnceLock::new() })
 }
 
 fn read_replaces(reader: &mut Reader, list: &Field<'_>, own_name: &str) -> Vec<Box<str>> {

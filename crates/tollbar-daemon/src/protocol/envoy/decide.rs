@@ -1,39 +1,43 @@
-//! A plan carried out: counted in the store, asked of the rules, all or none of it where that is wanted.
+//! A plan carried out: asked of the rules, counted in the store, all or none of it where that is wanted.
+//!
+//! Envoy lets calls pass that are answered with an error, unless it is told otherwise. So a call is denied
+//! wherever that is known, also if something else about it is not: what cannot be decided denies, and an
+//! outage is reported only where nothing else has denied.
 
+use std::borrow::Cow;
 use std::sync::Once;
 use std::time::Duration;
 
-use tollbar::Timestamp;
+use tollbar::{StoreError, Timestamp};
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use tollbar_rules::{Hold, Verdict};
+use tollbar_rules::{Admission, Hold, Verdict};
 use tonic::Status;
 use tracing::warn;
 
 use super::charge;
 use super::charge::{CounterCharge, CounterReading, Hits};
-use super::charge_plan::{ChargePlan, Step, bad_descriptor};
-use super::descriptor_request::DescriptorRequest;
+use super::charge_plan::{ChargePlan, DescriptorStep, RuleCheck};
+use super::descriptor_request::CallFacts;
 use super::domains::EnforcementMode;
 use super::response;
 use super::response::DescriptorResult;
 use super::{ChargeBy, Envoy};
+use crate::daemon::Check;
+use crate::decision_log::{DecisionId, LoggedRequest};
+use crate::metrics::Outcome;
 
 /// How long what rules have charged for one descriptor can be given back because another is denied.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 
-/// The verdict of our own rules on one descriptor, and what they have charged for it.
-struct DescriptorVerdict {
-    result: DescriptorResult,
-    hold: Option<Hold>,
-    /// What is to be counted as usage, once it is known that nothing is given back.
-    usage: Option<PendingUsage>,
-}
-
-/// Usage to be metered once it is known that nothing is given back.
-struct PendingUsage {
+/// The verdict of our own rules on one request, and what they have charged for it.
+struct CheckedRequest {
+    /// The descriptor that reports it.
     at: usize,
-    cost: u64,
-    verdict: Verdict,
+    result: DescriptorResult,
+    outcome: Outcome,
+    hold: Option<Hold>,
+    /// The verdict, where usage is to be counted once it is known that nothing is given back.
+    unmetered: Option<Verdict>,
 }
 
 impl Envoy {
@@ -43,21 +47,28 @@ impl Envoy {
         mut plan: ChargePlan<'_>,
     ) -> Result<Vec<DescriptorResult>, Status> {
         let now = self.daemon.now();
-        let is_one = self.config.charge == ChargeBy::AllOrNone && plan.steps.len() > 1;
-        let mut ruled_descriptors = Vec::new();
+        let is_rejected = plan.is_rejected();
+        let part_count = plan.checks.len() + plan.charges.len() + usize::from(is_rejected);
+        let is_joint = self.config.charge == ChargeBy::AllOrNone && part_count > 1;
         for (at, step) in plan.steps.iter().enumerate() {
-            if let Step::CheckRules { cost } = step {
-                match self.rule(at, request, *cost, is_one, now).await {
-                    Ok(descriptor) => ruled_descriptors.push(descriptor),
-                    Err(status) => {
-                        self.give_back(&ruled_descriptors).await;
-                        return Err(status);
-                    }
-                }
+            if let DescriptorStep::Reject(why) = step {
+                self.daemon
+                    .reject(&format!("domain `{}`, descriptors[{at}]: {why}", request.domain));
             }
         }
-        if is_one && ruled_descriptors.iter().any(|it| it.result.is_over()) {
+        let mut checked = Vec::with_capacity(plan.checks.len());
+        for check in &plan.checks {
             // Denied as it is: the rest is only looked at.
+            let cost = if is_joint && is_rejected { 0 } else { check.cost };
+            checked.push(self.check_rules(request, &plan, check, cost, is_joint, now).await);
+        }
+        let banned = if self.config.has_rules && self.daemon.engine.has_overrides() {
+            self.apply_overrides(request, &mut plan.charges, now)
+        } else {
+            Vec::new()
+        };
+        let is_denied = is_rejected || checked.iter().any(|checked| checked.result.is_over());
+        if is_joint && is_denied || !banned.is_empty() {
             for charge in &mut plan.charges {
                 if let Hits::Add(hits) = &mut charge.hits {
                     *hits = 0;
@@ -65,68 +76,95 @@ impl Envoy {
             }
         }
         let charges = &plan.charges;
+        let began: Vec<Option<Check>> =
+            charges.iter().map(|charge| self.daemon.begin_standalone(charge.hits.cost())).collect();
+        let counted = match self.count(charges, now).await {
+            Ok(counted) => Some(counted),
+            // UNAVAILABLE, so that Envoy's own `failure_mode_deny` says what follows.
+            Err(error) if !is_denied && banned.is_empty() => {
+                self.give_back(checked.iter()).await;
+                // Envoy lets it pass unless `failure_mode_deny` is set.
+                for _ in charges.iter().filter(|charge| charge.hits.cost() > 0) {
+                    self.daemon.count(Outcome::DegradedAllow);
+                }
+                return Err(Status::unavailable(error.to_string()));
+            }
+            Err(_) => None,
+        };
+        if let Some(counted) = &counted {
+            self.report_ahead_of_clock(charges, counted, now).await;
+        }
+        let reading = |at: usize| counted.as_ref().map(|counted| counted[at]);
+        let result = |step: &DescriptorStep| match step {
+            DescriptorStep::Unlimited => DescriptorResult::unlimited(),
+            DescriptorStep::Count(at) => match reading(*at) {
+                Some(reading) => DescriptorResult::counted(&charges[*at], reading, now),
+                None => DescriptorResult::free(),
+            },
+            DescriptorStep::CheckRules | DescriptorStep::Free | DescriptorStep::Replaced => {
+                DescriptorResult::free()
+            }
+            DescriptorStep::Reject(_) => DescriptorResult::rejected(),
+        };
+        let mut results: Vec<DescriptorResult> = plan.steps.iter().map(result).collect();
+        let is_ruled = checked.iter().any(|checked| checked.outcome != Outcome::NoRule);
+        for CheckedRequest { at, result, .. } in &mut checked {
+            results[*at].join(std::mem::replace(result, DescriptorResult::free()));
+        }
+        for (at, result) in banned {
+            results[at].join(result);
+        }
+        let is_call_denied = response::is_denied(&results);
+        for (at, (charge, began)) in charges.iter().zip(began).enumerate() {
+            if let Some(reading) = reading(at) {
+                let outcome = charge.outcome(reading, is_call_denied);
+                let id = self.conclude_charge(request, charge, reading, outcome, began, now);
+                let result = &mut results[charge.descriptor];
+                result.decision_id = result.decision_id.or(id);
+            }
+        }
+        for step in &plan.steps {
+            if matches!(step, DescriptorStep::Free) && !is_ruled {
+                self.daemon.count(Outcome::NoRule);
+            }
+        }
+        let is_given_back = is_joint && is_call_denied;
+        if is_given_back {
+            self.give_back(checked.iter()).await;
+        }
+        for (check, checked) in plan.checks.iter().zip(&checked) {
+            if let Some(verdict) = &checked.unmetered
+                && !(is_given_back && verdict.is_allowed())
+                && let Ok(rule_request) = check.request.request(check.cost)
+            {
+                self.daemon.meter(verdict, &rule_request);
+            }
+        }
+        Ok(results)
+    }
+
+    /// Counts what files, or descriptors themselves, limit. A mistake is never answered by counting again, so
+    /// it denies; an outage is an error.
+    async fn count(
+        &self,
+        charges: &[CounterCharge<'_>],
+        now: Timestamp,
+    ) -> Result<Vec<CounterReading>, StoreError> {
         let counted = match self.config.charge {
-            _ if charges.is_empty() => Ok(Vec::new()),
+            _ if charges.is_empty() => return Ok(Vec::new()),
             ChargeBy::Independent => charge::count_each(&*self.store, charges).await,
             ChargeBy::AllOrNone => charge::count_all_or_none(&*self.store, charges, now).await,
         };
-        let counted = match counted {
-            Ok(counted) => counted,
-            // Envoy lets calls pass that are not answered, and this one never would be.
+        match counted {
             Err(error) if !error.is_outage() => {
                 static WARNED: Once = Once::new();
                 WARNED.call_once(
                     || warn!(%error, "a call of Envoy's is denied: it cannot be counted"),
                 );
-                charges.iter().map(|charge| charge.never(now)).collect()
+                Ok(charges.iter().map(|charge| charge.never(now)).collect())
             }
-            Err(error) => {
-                self.give_back(&ruled_descriptors).await;
-                // UNAVAILABLE, so that Envoy's own `failure_mode_deny` says what follows.
-                return Err(Status::unavailable(error.to_string()));
-            }
-        };
-        self.report_ahead_of_clock(charges, &counted, now).await;
-        let answer = |ruled: &mut dyn Iterator<Item = DescriptorResult>, step: &Step<'_>| match step
-        {
-            Step::Unlimited => DescriptorResult::unlimited(),
-            Step::Count { at, name } => {
-                let charge = &charges[*at];
-                DescriptorResult::counted(&charge.limit, name, charge.mode, counted[*at], now)
-            }
-            Step::CheckRules { .. } => ruled.next().unwrap_or_else(DescriptorResult::free),
-            Step::Free => DescriptorResult::free(),
-        };
-        let mut answers = Vec::new();
-        let (mut holds, mut usages) = (Vec::new(), Vec::new());
-        for descriptor in ruled_descriptors {
-            answers.push(descriptor.result);
-            holds.extend(descriptor.hold);
-            usages.extend(descriptor.usage);
+            counted => counted,
         }
-        let mut ruled = answers.into_iter();
-        let answers: Vec<DescriptorResult> =
-            plan.steps.iter().map(|step| answer(&mut ruled, step)).collect();
-        for (step, result) in plan.steps.iter().zip(&answers) {
-            if matches!(step, Step::Count { .. }) {
-                self.daemon.count(!result.is_over());
-            }
-        }
-        let is_given_back = is_one && response::is_denied(&answers);
-        if is_given_back {
-            self.give_back_all(holds.iter()).await;
-        }
-        for PendingUsage { at, cost, verdict } in usages {
-            let descriptor_request =
-                DescriptorRequest::of(&request.domain, &request.descriptors[at]);
-            if let Ok(descriptor_request) = descriptor_request
-                && let Ok(rule_request) = descriptor_request.request(cost)
-                && !(is_given_back && verdict.is_allowed())
-            {
-                self.daemon.meter(&verdict, &rule_request);
-            }
-        }
-        Ok(answers)
     }
 
     /// Has the engine look for counters that are ahead of the clock. Only in memory: there the end of a
@@ -140,70 +178,133 @@ impl Envoy {
         if self.daemon.counters.memory().is_none() {
             return;
         }
-        for (CounterCharge { key, limit, mode, .. }, it) in charges.iter().zip(counted) {
-            if it.is_over && *mode != EnforcementMode::Shadow {
-                let (engine, wait) = (&self.daemon.engine, it.reset_at.since(now));
+        for (CounterCharge { key, limit, mode, .. }, reading) in charges.iter().zip(counted) {
+            if reading.is_over && *mode != EnforcementMode::Shadow {
+                let (engine, wait) = (&self.daemon.engine, reading.reset_at.since(now));
                 engine.denied_elsewhere("Envoy", key, &limit.counter, wait).await;
             }
         }
     }
 
-    /// By our own rules; to be given back, perhaps.
-    async fn rule(
+    /// By our own rules; to be given back, perhaps, where it is one of several that are charged together.
+    async fn check_rules(
         &self,
-        at: usize,
         request: &RateLimitRequest,
+        plan: &ChargePlan<'_>,
+        check: &RuleCheck<'_>,
         cost: u64,
-        is_one_of_many: bool,
+        is_joint: bool,
         now: Timestamp,
-    ) -> Result<DescriptorVerdict, Status> {
-        let bad = |error| bad_descriptor(at, &format!("{error}"));
-        let descriptor_request =
-            DescriptorRequest::of(&request.domain, &request.descriptors[at]).map_err(bad)?;
-        let rule_request = descriptor_request.request(cost).map_err(bad)?;
-        let (verdict, hold) = if is_one_of_many {
-            let admission = self.daemon.engine.admit(&rule_request, Some(GIVEN_BACK_WITHIN)).await;
-            self.daemon.count_verdict(&admission.verdict);
-            (admission.verdict, admission.hold)
-        } else {
-            let (admission, _) = self.daemon.admit(&rule_request, None).await;
-            (admission.verdict, admission.hold)
+    ) -> CheckedRequest {
+        let at = check.at;
+        let rule_request = match check.request.request(cost) {
+            Ok(rule_request) => rule_request,
+            Err(error) => {
+                let domain = &request.domain;
+                self.daemon.reject(&format!("domain `{domain}`, descriptors[{at}]: {error}"));
+                let (result, outcome) = (DescriptorResult::rejected(), Outcome::Rejected);
+                return CheckedRequest { at, result, outcome, hold: None, unmetered: None };
+            }
         };
-        if let Some(rule) = in_flight(&verdict) {
-            self.give_back_all(hold.iter()).await;
-            return Err(Status::failed_precondition(format!(
-                "rule `{rule}` limits what is in flight, and Envoy gives nothing back: add a condition \
-                 to the rule that requests of the domain `{}` do not meet",
-                request.domain
-            )));
+        let began = self.daemon.begin(cost);
+        let reserve_for = is_joint.then_some(GIVEN_BACK_WITHIN);
+        let Admission { verdict, hold } = self.daemon.decide(&rule_request, reserve_for).await;
+        let outcome = Outcome::from_verdict(&verdict);
+        if verdict.permit_limits_skipped() > 0 {
+            self.daemon.metrics.count_permit_limits_skipped(verdict.permit_limits_skipped());
         }
-        let result = DescriptorResult::ruled(&verdict, now);
-        // A check by itself has been counted already.
-        let is_open = is_one_of_many && self.daemon.is_metered();
-        let usage = is_open.then_some(PendingUsage { at, cost, verdict });
-        Ok(DescriptorVerdict { result, hold, usage })
+        // A call that the files limit is not one without a limit.
+        if !(plan.is_of_files && outcome == Outcome::NoRule) {
+            self.daemon.conclude(&verdict, &began, || LoggedRequest::from_request(&rule_request));
+        }
+        let mut result = DescriptorResult::ruled(&verdict, now);
+        result.decision_id = outcome.is_denial().then_some(began.id);
+        if !is_joint {
+            self.daemon.meter(&verdict, &rule_request);
+        }
+        let unmetered = (is_joint && self.daemon.is_metered()).then_some(verdict);
+        CheckedRequest { at, result, outcome, hold, unmetered }
     }
 
-    async fn give_back(&self, ruled_descriptors: &[DescriptorVerdict]) {
-        self.give_back_all(ruled_descriptors.iter().filter_map(|it| it.hold.as_ref())).await;
+    /// Multiplies the limits of what is boosted under every rule, and returns the descriptors that are denied
+    /// because their subject is banned. Rules have looked for bans themselves, but they do not decide what brings
+    /// its own limit.
+    fn apply_overrides(
+        &self,
+        request: &RateLimitRequest,
+        charges: &mut [CounterCharge<'_>],
+        now: Timestamp,
+    ) -> Vec<(usize, DescriptorResult)> {
+        let mut banned = Vec::new();
+        let facts = CallFacts::new(request);
+        for charge in charges {
+            let at = charge.descriptor;
+            let completed = match &facts {
+                Ok(facts) => facts.requests_of(at).next().transpose(),
+                Err(error) => Err(error.clone()),
+            };
+            let rule_request = match &completed {
+                Ok(None) => continue,
+                Ok(Some(completed)) => completed.request(charge.hits.cost()),
+                Err(error) => Err(error.clone()),
+            };
+            let rule_request = match rule_request {
+                Ok(rule_request) => rule_request,
+                // Rules have said so already, but not of what brings its own limit.
+                Err(_) if charge.rule.is_some() => continue,
+                Err(error) => {
+                    let domain = &request.domain;
+                    self.daemon.reject(&format!("domain `{domain}`, descriptors[{at}]: {error}"));
+                    banned.push((at, DescriptorResult::rejected()));
+                    continue;
+                }
+            };
+            let overrides = self.daemon.engine.global_overrides(&rule_request);
+            if let Some(factor_percent) = overrides.factor_percent {
+                charge.limit = Cow::Owned(charge.limit.boosted(factor_percent));
+            }
+            if let Some(verdict) = overrides.ban.filter(|_| charge.hits.cost() > 0) {
+                let mut result = DescriptorResult::ruled(&verdict, now);
+                if charge.rule.is_none() {
+                    let began = self.daemon.begin(charge.hits.cost());
+                    let logged = || LoggedRequest::from_request(&rule_request);
+                    self.daemon.conclude(&verdict, &began, logged);
+                    result.decision_id = Some(began.id);
+                }
+                banned.push((at, result));
+            }
+        }
+        banned
+    }
+
+    /// Counts, traces and records what one charge came to.
+    fn conclude_charge(
+        &self,
+        request: &RateLimitRequest,
+        charge: &CounterCharge<'_>,
+        reading: CounterReading,
+        outcome: Outcome,
+        began: Option<Check>,
+        now: Timestamp,
+    ) -> Option<DecisionId> {
+        let (cost, domain) = (charge.hits.cost(), &request.domain);
+        let (mut entries, mut label) = (Vec::new(), String::new());
+        if outcome.is_denial() || began.is_some() {
+            let of_descriptor = &request.descriptors[charge.descriptor].entries;
+            entries.extend(of_descriptor.iter().map(|entry| (&*entry.key, &*entry.value)));
+            label = charge.label(domain, &entries);
+        }
+        let verdict = || charge.verdict(&label, reading, now);
+        let logged = || LoggedRequest::attributes(&label, &entries, cost);
+        self.daemon.conclude_standalone(outcome, cost, began, verdict, logged)
     }
 
     /// Gives back what was charged. If the store cannot do it, it stays charged: never too much passes.
-    async fn give_back_all(&self, holds: impl Iterator<Item = &Hold>) {
-        let engine = &self.daemon.engine;
-        for hold in holds {
-            if hold.is_reservation() {
-                let _ = engine.cancel(hold).await;
-            } else {
-                let _ = engine.release(hold).await;
+    async fn give_back(&self, checked: impl Iterator<Item = &CheckedRequest>) {
+        for hold in checked.filter_map(|checked| checked.hold.as_ref()) {
+            if let Err(error) = self.daemon.engine.cancel(hold).await {
+                self.daemon.report_hold_failure(&error);
             }
         }
     }
-}
-
-/// The first rule of a verdict that counts permits.
-fn in_flight(verdict: &Verdict) -> Option<String> {
-    let mut decisions = verdict.decisions();
-    let decision = decisions.find(|it| it.limit().policy().has_permits())?;
-    Some(decision.rule().name.to_string())
 }

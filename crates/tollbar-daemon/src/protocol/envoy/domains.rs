@@ -5,6 +5,10 @@
 //! joined by `_`, so that the key `a` with the value `b_c` is also the key `a_b` with the value `c`.
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tollbar_rules::StandaloneLimit;
 
 use super::limit::EnvoyLimit;
 
@@ -32,6 +36,8 @@ pub(super) struct EnvoyRule {
     /// `None`: unlimited.
     pub(super) limit: Option<EnvoyLimit>,
     pub(super) mode: EnforcementMode,
+    /// The limit as logs have it, made when it first denies.
+    pub(super) standalone: OnceLock<StandaloneLimit>,
 }
 
 /// What follows from a limit that is exceeded.
@@ -68,6 +74,15 @@ impl Domains {
         self.0.contains_key(domain)
     }
 
+    /// Returns the limits that can deny and whose windows are an hour or longer, by their domains and descriptors.
+    pub(super) fn limits_with_long_windows(&self) -> Vec<Arc<str>> {
+        let mut found = Vec::new();
+        for (domain, node) in &self.0 {
+            node.add_long_windows(domain, &mut found);
+        }
+        found
+    }
+
     /// The rule that a descriptor of these keys and values meets. It has to go all the way: one with
     /// more or fewer entries than there are levels meets none.
     pub(super) fn find_rule<'t, 'e>(
@@ -95,9 +110,23 @@ impl Domains {
 }
 
 impl DescriptorNode {
+    /// Adds the limits with long windows from here down. `path` is the name of this level.
+    fn add_long_windows(&self, path: &str, found: &mut Vec<Arc<str>>) {
+        let has_long_window = |rule: &EnvoyRule| {
+            let limit = rule.limit.as_ref().filter(|_| rule.mode != EnforcementMode::Shadow);
+            limit.is_some_and(|limit| limit.unit.window() >= Duration::from_hours(1))
+        };
+        if self.rule.as_ref().is_some_and(has_long_window) {
+            found.push(path.into());
+        }
+        for (entry, node) in &self.below {
+            node.add_long_windows(&format!("{path}/{entry}"), found);
+        }
+    }
+
     /// The first in the file, not the longest.
     fn by_wildcard(&self, whole: &str) -> Option<&Self> {
-        let wildcard = self.wildcards.iter().find(|it| whole.starts_with(&***it))?;
+        let wildcard = self.wildcards.iter().find(|wildcard| whole.starts_with(&***wildcard))?;
         self.below.get(&*[wildcard, "*"].concat())
     }
 }

@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 #[derive(Debug, Clone, Args)]
 pub struct EnvoyFlags {
     /// The limits of Envoy's reference service: its YAML, a file or a directory, put in force
-    /// again when it changes and on SIGHUP. Domains that are not in it are under --rules, if that is given
+    /// again when it changes and on SIGHUP. Rules that are given apply besides, to all domains
     #[arg(long, env = "TOLLBAR_ENVOY_CONFIG", value_name = "PATH")]
     pub envoy_config: Option<PathBuf>,
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tollbar::{Policy, PolicyError, Rate};
+use tollbar_rules::StandaloneLimit;
 
-use super::unit::Unit;
+use super::window_unit::WindowUnit;
 
 /// What a counter counts to at least, so that it fits the word that a store in memory has for it in
 /// windows of any length.
@@ -18,7 +19,7 @@ const POLICY_NAME: &str = "envoy";
 /// So many requests in each window.
 #[derive(Debug, Clone)]
 pub(crate) struct EnvoyLimit {
-    pub(crate) unit: Unit,
+    pub(crate) unit: WindowUnit,
     pub(crate) requests_per_unit: u32,
     /// A counter that goes on beyond the limit, because denied hits count.
     pub(crate) counter: Policy,
@@ -33,13 +34,13 @@ pub(crate) struct EnvoyLimit {
     format!("{unit:?}").to_lowercase()
 )]
 pub(crate) struct LimitTooLarge {
-    unit: Unit,
+    unit: WindowUnit,
     requests_per_unit: u32,
     max: u64,
 }
 
 impl EnvoyLimit {
-    pub(crate) fn new(requests_per_unit: u32, unit: Unit) -> Result<Self, LimitTooLarge> {
+    pub(crate) fn new(requests_per_unit: u32, unit: WindowUnit) -> Result<Self, LimitTooLarge> {
         let count_max = count_max(requests_per_unit);
         let policy = |tokens| -> Result<Policy, PolicyError> {
             Ok(Policy::fixed_window(Rate::new(tokens, unit.window()))?.with_name(POLICY_NAME))
@@ -52,6 +53,22 @@ impl EnvoyLimit {
             limit => Some(policy(u64::from(limit)).map_err(too_large)?),
         };
         Ok(Self { unit, requests_per_unit, counter, bound })
+    }
+
+    /// Returns the limit multiplied by so many percent, rounded down, but at least to one request if any
+    /// may pass. A limit that would be too large stays as it is. What was counted stays counted.
+    pub(crate) fn boosted(&self, factor_percent: u32) -> Self {
+        let boosted = u64::from(self.requests_per_unit) * u64::from(factor_percent) / 100;
+        let least = self.requests_per_unit.min(1);
+        let boosted = u32::try_from(boosted).unwrap_or(u32::MAX).max(least);
+        Self::new(boosted, self.unit).unwrap_or_else(|_| self.clone())
+    }
+
+    /// Returns the limit as logs and traces have it.
+    pub(crate) fn standalone(&self, name: &str) -> StandaloneLimit {
+        let unit = format!("{:?}", self.unit).to_lowercase();
+        let text = format!("{}/{unit}", self.requests_per_unit);
+        StandaloneLimit::new(name, &text, self.bound.as_ref().unwrap_or(&self.counter))
     }
 
     /// What of `hits` is charged. A counter within the limit has room for it and is above the limit
@@ -80,7 +97,7 @@ mod tests {
 
     #[test]
     fn every_limit_but_the_fastest_can_be_counted_beyond() {
-        for unit in [Unit::Second, Unit::Minute, Unit::Hour, Unit::Year] {
+        for unit in [WindowUnit::Second, WindowUnit::Minute, WindowUnit::Hour, WindowUnit::Year] {
             for requests_per_unit in [0, 1, 10, 33_554_431, 33_554_432, 499_999_999] {
                 let limit = EnvoyLimit::new(requests_per_unit, unit).unwrap();
                 let count_max = limit.counter.limit();
@@ -91,9 +108,15 @@ mod tests {
                 }
             }
         }
-        assert!(EnvoyLimit::new(u32::MAX, Unit::Minute).is_ok());
+        let boosted = |limit, percent| {
+            let limit = EnvoyLimit::new(limit, WindowUnit::Second).unwrap();
+            limit.boosted(percent).requests_per_unit
+        };
+        assert_eq!([boosted(3, 150), boosted(1, 50), boosted(0, 900)], [4, 1, 0]);
+        assert_eq!(boosted(499_999_999, 200), 499_999_999);
+        assert!(EnvoyLimit::new(u32::MAX, WindowUnit::Minute).is_ok());
         assert_eq!(
-            EnvoyLimit::new(500_000_000, Unit::Second).unwrap_err().to_string(),
+            EnvoyLimit::new(500_000_000, WindowUnit::Second).unwrap_err().to_string(),
             "500000000 a second is more than can be counted: write at most 499999999, or \
              `unlimited: true`"
         );

@@ -7,10 +7,14 @@ use prost_types::{ListValue, Struct, Value};
 use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
-use super::unit::Unit;
+use super::window_unit::WindowUnit;
 
-pub(super) fn of(request: &RateLimitRequest) -> Struct {
-    let descriptors = request.descriptors.iter().map(|it| structure(descriptor(it))).collect();
+pub(super) fn from_request(request: &RateLimitRequest) -> Struct {
+    let descriptors = request
+        .descriptors
+        .iter()
+        .map(|descriptor| structure(descriptor_fields(descriptor)))
+        .collect();
     let mut fields = BTreeMap::from([
         ("domain".to_owned(), text(request.domain.clone())),
         ("descriptors".to_owned(), list(descriptors)),
@@ -21,12 +25,14 @@ pub(super) fn of(request: &RateLimitRequest) -> Struct {
     Struct { fields }
 }
 
-fn descriptor(descriptor: &RateLimitDescriptor) -> BTreeMap<String, Value> {
+fn descriptor_fields(descriptor: &RateLimitDescriptor) -> BTreeMap<String, Value> {
     let entries = &descriptor.entries;
-    let entries = entries.iter().map(|it| text(format!("{}={}", it.key, it.value))).collect();
+    let entries =
+        entries.iter().map(|entry| text(format!("{}={}", entry.key, entry.value))).collect();
     let mut fields = BTreeMap::from([("entries".to_owned(), list(entries))]);
     if let Some(limit) = &descriptor.limit {
-        let unit = Unit::from_proto(limit.unit).map_or("UNKNOWN", |it| it.to_proto().as_str_name());
+        let unit = WindowUnit::from_proto(limit.unit)
+            .map_or("UNKNOWN", |unit| unit.to_proto().as_str_name());
         let limit = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
         fields.insert("limit".to_owned(), text(limit));
     }

@@ -12,11 +12,11 @@ use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
 };
 use tollbar_rules::{CheckOutcome, Reason, Summary, Verdict};
 
-use super::charge::CounterReading;
+use super::charge::{CounterCharge, CounterReading};
 use super::domains::EnforcementMode;
 use super::flags::RateLimitHeaders;
-use super::limit::EnvoyLimit;
-use super::unit::Unit;
+use super::window_unit::WindowUnit;
+use crate::decision_log::DecisionId;
 
 /// The status of one descriptor, and what it does to the whole.
 #[derive(Debug)]
@@ -25,13 +25,26 @@ pub(super) struct DescriptorResult {
     mode: EnforcementMode,
     /// The body of a denial, which Envoy sends to the client.
     body: Option<Bytes>,
+    /// The id by which a denial can be looked up.
+    pub(super) decision_id: Option<DecisionId>,
 }
+
+/// The body of a call that cannot be decided. Why is in the log: the client can do nothing about it.
+const REJECTION: &str =
+    r#"{"error":"invalid_request","message":"This request cannot be checked against its limits"}"#;
 
 impl DescriptorResult {
     /// No limit is met.
     pub(super) fn free() -> Self {
         let status = DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() };
-        Self { status, mode: EnforcementMode::Enforce, body: None }
+        Self { status, mode: EnforcementMode::Enforce, body: None, decision_id: None }
+    }
+
+    /// It cannot be decided, so it is denied: Envoy lets pass what is answered with an error.
+    pub(super) fn rejected() -> Self {
+        let mut result = Self::free();
+        result.status.code = Code::OverLimit as i32;
+        Self { body: Some(Bytes::from_static(REJECTION.as_bytes())), ..result }
     }
 
     /// What is met is unlimited, which is told by the largest number there is.
@@ -43,21 +56,20 @@ impl DescriptorResult {
 
     /// By a limit of the reference's kind.
     pub(super) fn counted(
-        limit: &EnvoyLimit,
-        name: &str,
-        mode: EnforcementMode,
+        charge: &CounterCharge<'_>,
         counted: CounterReading,
         now: Timestamp,
     ) -> Self {
+        let (limit, mode) = (&charge.limit, charge.mode);
         let is_denied = counted.is_over && mode != EnforcementMode::Shadow;
         let current = RateLimit {
-            name: name.to_owned(),
+            name: charge.name().to_owned(),
             requests_per_unit: limit.requests_per_unit,
             unit: limit.unit.to_proto() as i32,
         };
         let remaining = if counted.is_over { 0 } else { counted.remaining };
         let status = status(is_denied, current, remaining, until(counted.reset_at, now));
-        Self { status, mode, body: None }
+        Self { status, mode, body: None, decision_id: None }
     }
 
     /// By our own rules: the decision that binds is the limit.
@@ -65,7 +77,7 @@ impl DescriptorResult {
         let Summary {
             is_allowed,
             check,
-            // The protocol has one word for all denials, and none for a wait or a degraded answer.
+            // The protocol has one word for all denials, and none for a wait or a degraded result.
             outcome: _,
             reason,
             denial: _,
@@ -78,7 +90,7 @@ impl DescriptorResult {
         } = verdict.summary();
         let denial = (!is_allowed).then(|| Denial::new(verdict, verdict.retry_after()));
         // The body that the tower layer has for the denial.
-        let body = denial.map(|it| it.response(Format::Json).into_body());
+        let body = denial.map(|denial| denial.response(Format::Json).into_body());
         let binding = match check {
             CheckOutcome::Decided(verdict) | CheckOutcome::Degraded(verdict, _) => {
                 verdict.binding()
@@ -102,11 +114,35 @@ impl DescriptorResult {
             name: binding.rule().name.to_string(),
             requests_per_unit: narrow(limit),
             // 10 s is none of the units; the limit is told all the same.
-            unit: Unit::from_window(binding.limit().policy().window())
+            unit: WindowUnit::from_window(binding.limit().policy().window())
                 .map_or(0, |unit| unit.to_proto() as i32),
         };
         let status = status(!is_allowed, current, remaining, until(reset_at, now));
-        Self { status, mode: EnforcementMode::Enforce, body }
+        Self { status, mode: EnforcementMode::Enforce, body, decision_id: None }
+    }
+
+    /// Adds what rules say of the same descriptor. The stricter of both is what it comes to.
+    pub(super) fn join(&mut self, ruled: Self) {
+        let remaining = |result: &Self| {
+            let limit = result.status.current_limit.as_ref();
+            limit.map(|_| result.status.limit_remaining)
+        };
+        let is_stricter = match (self.is_over(), ruled.is_over()) {
+            (_, true) => true,
+            (true, false) => false,
+            (false, false) if self.mode == EnforcementMode::Quota => false,
+            (false, false) => match (remaining(self), remaining(&ruled)) {
+                (None, Some(_)) => true,
+                (Some(own), Some(ruled)) => ruled < own,
+                // Without a limit both are free, or one of them is told as unlimited.
+                (None, None) => self.status.limit_remaining == 0,
+                (Some(_), None) => false,
+            },
+        };
+        if is_stricter {
+            let decision_id = ruled.decision_id.or(self.decision_id);
+            *self = Self { decision_id, ..ruled };
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -146,40 +182,64 @@ fn narrow(number: u64) -> u32 {
 }
 
 /// What statuses come to: denied where a limit is exceeded, or all quotas are.
-pub(super) fn is_denied(answers: &[DescriptorResult]) -> bool {
-    let is_exceeded = answers.iter().any(|it| it.is_over() && it.mode != EnforcementMode::Quota);
-    let mut quotas = answers.iter().filter(|it| it.mode == EnforcementMode::Quota).peekable();
+pub(super) fn is_denied(results: &[DescriptorResult]) -> bool {
+    let is_exceeded =
+        results.iter().any(|result| result.is_over() && result.mode != EnforcementMode::Quota);
+    let mut quotas =
+        results.iter().filter(|result| result.mode == EnforcementMode::Quota).peekable();
     is_exceeded || quotas.peek().is_some() && quotas.all(DescriptorResult::is_over)
 }
 
 /// All statuses, and what they come to.
 pub(super) fn response(
-    answers: Vec<DescriptorResult>,
+    results: Vec<DescriptorResult>,
     headers: RateLimitHeaders,
 ) -> RateLimitResponse {
-    let code = if is_denied(&answers) { Code::OverLimit } else { Code::Ok };
+    let code = if is_denied(&results) { Code::OverLimit } else { Code::Ok };
 
-    let mut to_add = nearest(&answers).map_or_else(Vec::new, |it| headers.of(it));
-    let raw_body = answers.iter().find_map(|it| it.body.as_deref()).unwrap_or_default().to_vec();
+    let mut to_add = nearest(&results).map_or_else(Vec::new, |status| headers.for_status(status));
+    let raw_body =
+        results.iter().find_map(|result| result.body.as_deref()).unwrap_or_default().to_vec();
     if !raw_body.is_empty() {
         to_add.push(header("content-type", "application/json"));
     }
+    if code == Code::OverLimit {
+        let decision_id = results.iter().find_map(|result| result.decision_id);
+        to_add.extend(decision_id.map(|id| header(DecisionId::HEADER, &id.to_string())));
+    }
     RateLimitResponse {
         overall_code: code as i32,
-        statuses: answers.into_iter().map(|it| it.status).collect(),
+        statuses: results.into_iter().map(|result| result.status).collect(),
         response_headers_to_add: to_add,
         raw_body,
         ..RateLimitResponse::default()
     }
 }
 
+/// The denial of a call that cannot be decided, of so many descriptors.
+pub(super) fn rejection(descriptor_count: usize) -> RateLimitResponse {
+    let statuses = (0..descriptor_count).map(|_| DescriptorResult::rejected().status);
+    RateLimitResponse {
+        overall_code: Code::OverLimit as i32,
+        statuses: statuses.collect(),
+        response_headers_to_add: vec![header("content-type", "application/json")],
+        raw_body: REJECTION.into(),
+        ..RateLimitResponse::default()
+    }
+}
+
 /// The limit that headers tell: the last that is exceeded, otherwise the first that has least left.
-fn nearest(answers: &[DescriptorResult]) -> Option<&DescriptorStatus> {
-    let exceeded =
-        answers.iter().rev().find(|it| it.is_over() && it.mode != EnforcementMode::Quota);
-    let limited = || answers.iter().filter(|it| it.status.current_limit.is_some());
-    let least = || limited().min_by_key(|it| it.status.limit_remaining);
-    exceeded.or_else(least).map(|it| &it.status).filter(|it| it.current_limit.is_some())
+fn nearest(results: &[DescriptorResult]) -> Option<&DescriptorStatus> {
+    let exceeded = results
+        .iter()
+        .rev()
+        .find(|result| result.is_over() && result.mode != EnforcementMode::Quota);
+    let limited = || results.iter().filter(|result| result.status.current_limit.is_some());
+    let least = || limited().min_by_key(|result| result.status.limit_remaining);
+    exceeded
+        .or_else(least)
+        .map(|result| &result.status)
+        .filter(|status| status.current_limit.is_some())
 }
 
 pub(super) fn header(key: &str, value: &str) -> HeaderValue {
@@ -187,12 +247,12 @@ pub(super) fn header(key: &str, value: &str) -> HeaderValue {
 }
 
 impl RateLimitHeaders {
-    fn of(self, status: &DescriptorStatus) -> Vec<HeaderValue> {
+    fn for_status(self, status: &DescriptorStatus) -> Vec<HeaderValue> {
         let Some(prefix) = self.prefix() else {
             return Vec::new();
         };
-        let limit = status.current_limit.as_ref().map_or(0, |it| it.requests_per_unit);
-        let reset_s = status.duration_until_reset.as_ref().map_or(0, |it| it.seconds);
+        let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+        let reset_s = status.duration_until_reset.as_ref().map_or(0, |duration| duration.seconds);
         let named = |name: &str, value: String| header(&format!("{prefix}-{name}"), &value);
         vec![
             named("Limit", limit.to_string()),

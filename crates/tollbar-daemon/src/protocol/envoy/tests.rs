@@ -21,8 +21,9 @@ use tonic::Status;
 
 use super::domains::Domains;
 use super::flags::RateLimitHeaders;
-use super::{ChargeBy, Envoy, EnvoyConfig, EnvoyLimits};
+use super::{ChargeBy, Envoy, EnvoyConfig, EnvoyFlags, EnvoyLimits};
 use crate::daemon::Daemon;
+use crate::metrics::TextFormat;
 use crate::store::counters::Counters;
 use crate::usage::Tally;
 
@@ -30,22 +31,22 @@ use crate::usage::Tally;
 const NOW: Timestamp = Timestamp::from_micros(1_709_208_000_250_000);
 
 /// A service whose time is moved by hand.
-struct Service {
+struct TestService {
     envoy: Envoy,
     clock: ManualClock,
     tally: Arc<Tally>,
 }
 
-impl Service {
+impl TestService {
     /// Over a file of the reference service.
-    fn of(file: &str) -> Self {
-        let service = Self::of_rules("rules: []");
+    fn from_file(file: &str) -> Self {
+        let service = Self::from_rules("rules: []");
         service.envoy.limits.replace(Domains::parse("limits.yaml", file).unwrap());
         service
     }
 
     /// Over rules of our own.
-    fn of_rules(rules: &str) -> Self {
+    fn from_rules(rules: &str) -> Self {
         let clock = ManualClock::at(NOW);
         let store = Arc::new(MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build());
         let counters = Counters::Memory(store);
@@ -71,6 +72,17 @@ impl Service {
     fn ask(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
         futures_util::FutureExt::now_or_never(self.envoy.answer(request))
             .expect("memory is at once")
+    }
+
+    /// How many checks had this outcome.
+    fn count(&self, outcome: &str) -> u64 {
+        self.metric(&format!("tollbar_checks_total{{listener=\"http\",outcome=\"{outcome}\"}}"))
+    }
+
+    fn metric(&self, series: &str) -> u64 {
+        let text = self.envoy.daemon.write_metrics(TextFormat::Prometheus);
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {series}")).parse().unwrap()
     }
 
     /// The answer to a call that is in order, in one line: `OK 9/10` or `OVER 0/10 | OK`.

@@ -10,7 +10,7 @@ pub(crate) const PATH: &str = "/v1/forward-auth/{proxy}";
 /// Its operations. A document has to name a method; the daemon takes any, and anything behind the path.
 pub(crate) fn operations() -> Value {
     debug_assert!(PATH.starts_with(PREFIX), "the document's path is the daemon's");
-    let names: Vec<&str> = PROFILES.iter().map(|it| it.name).collect();
+    let names: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
     let text = || json!({ "schema": { "type": "string" } });
     let limits = json!({
         "X-RateLimit-Limit": text(),

@@ -13,8 +13,8 @@ use crate::protocol::http::Refusal;
 #[derive(Debug)]
 pub(super) struct Profile {
     pub(super) name: &'static str,
-    pub(super) method: Source,
-    pub(super) target: Source,
+    pub(super) method: RequestSource,
+    pub(super) target: RequestSource,
     pub(super) client: ClientSource,
     /// The only status by which it can be told of a denial, where there is only one.
     pub(super) denied_as: Option<StatusCode>,
@@ -24,7 +24,7 @@ pub(super) struct Profile {
 
 /// Where a fact about the original request is found.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Source {
+pub(super) enum RequestSource {
     /// In a header that the proxy sets.
     Header(&'static str),
     /// The method or the path of the proxy's own request.
@@ -59,13 +59,13 @@ impl Profile {
     ) -> Result<OriginalRequest<'h>, Refusal> {
         let header = |name| single_value(&head.headers, name).ok_or_else(|| self.lacks(name));
         let method = match self.method {
-            Source::Header(name) => header(name)?,
-            Source::Request => head.method.as_str(),
+            RequestSource::Header(name) => header(name)?,
+            RequestSource::Request => head.method.as_str(),
         };
         let target = match self.target {
-            Source::Header(name) => header(name)?,
-            Source::Request if rest.is_empty() => return Err(self.lacks_path()),
-            Source::Request => rest,
+            RequestSource::Header(name) => header(name)?,
+            RequestSource::Request if rest.is_empty() => return Err(self.lacks_path()),
+            RequestSource::Request => rest,
         };
         let client = match self.client {
             ClientSource::Header(name) => {
@@ -102,7 +102,9 @@ impl Profile {
 pub(super) fn single_value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
-        (Some(line), None) => std::str::from_utf8(line.as_bytes()).ok().filter(|it| !it.is_empty()),
+        (Some(line), None) => {
+            std::str::from_utf8(line.as_bytes()).ok().filter(|text| !text.is_empty())
+        }
         _ => None,
     }
 }

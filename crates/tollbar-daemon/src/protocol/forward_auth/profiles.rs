@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 
-use super::profile::{ClientSource, Profile, Source};
+use super::profile::{ClientSource, Profile, RequestSource};
 
 /// Every profile.
 pub(super) static PROFILES: [&Profile; 5] = [&NGINX, &TRAEFIK, &CADDY, &ENVOY, &HAPROXY];
@@ -19,8 +19,8 @@ pub(super) static PROFILES: [&Profile; 5] = [&NGINX, &TRAEFIK, &CADDY, &ENVOY, &
 /// nginx passes it on as it comes.
 static NGINX: Profile = Profile {
     name: "nginx",
-    method: Source::Header("x-original-method"),
-    target: Source::Header("x-original-uri"),
+    method: RequestSource::Header("x-original-method"),
+    target: RequestSource::Header("x-original-uri"),
     client: ClientSource::Header("x-real-ip"),
     // It knows 2xx, 401 and 403; all else is an error to it.
     denied_as: Some(StatusCode::FORBIDDEN),
@@ -40,8 +40,8 @@ static NGINX: Profile = Profile {
 /// not read: Traefik passes them on as they come.
 static TRAEFIK: Profile = Profile {
     name: "traefik",
-    method: Source::Header("x-forwarded-method"),
-    target: Source::Header("x-forwarded-uri"),
+    method: RequestSource::Header("x-forwarded-method"),
+    target: RequestSource::Header("x-forwarded-uri"),
     client: ClientSource::ForwardedFor,
     denied_as: None,
     example: "examples/proxies/traefik/dynamic.yaml",
@@ -58,8 +58,8 @@ static TRAEFIK: Profile = Profile {
 /// `X-Real-Ip` and `X-Original-*` are not read: Caddy passes them on as they come.
 static CADDY: Profile = Profile {
     name: "caddy",
-    method: Source::Header("x-forwarded-method"),
-    target: Source::Header("x-forwarded-uri"),
+    method: RequestSource::Header("x-forwarded-method"),
+    target: RequestSource::Header("x-forwarded-uri"),
     client: ClientSource::ForwardedFor,
     denied_as: None,
     example: "examples/proxies/caddy/Caddyfile",
@@ -78,8 +78,8 @@ static CADDY: Profile = Profile {
 /// seen from here. `X-Envoy-External-Address` is not there for clients with private addresses.
 static ENVOY: Profile = Profile {
     name: "envoy",
-    method: Source::Request,
-    target: Source::Request,
+    method: RequestSource::Request,
+    target: RequestSource::Request,
     client: ClientSource::Header("x-real-ip"),
     denied_as: None,
     example: "examples/proxies/envoy/envoy.yaml",
@@ -97,8 +97,8 @@ static ENVOY: Profile = Profile {
 /// `Authorization` and `Accept`.
 static HAPROXY: Profile = Profile {
     name: "haproxy",
-    method: Source::Header("x-original-method"),
-    target: Source::Header("x-original-uri"),
+    method: RequestSource::Header("x-original-method"),
+    target: RequestSource::Header("x-original-uri"),
     client: ClientSource::Header("x-real-ip"),
     denied_as: None,
     example: "examples/proxies/haproxy/tollbar.lua",

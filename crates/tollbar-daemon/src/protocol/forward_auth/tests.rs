@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use hyper::Request;
 use proptest::prelude::*;
-use tollbar::{ManualClock, MemoryStore, Timestamp};
+use tollbar::{Batch, Feature, ManualClock, MemoryStore, Reply, Store, StoreError, Timestamp};
 use tollbar_rules::{AsyncEngine, RuleFile};
 
 use super::*;
+use crate::metrics::{ProtocolName, TextFormat};
 use crate::store::counters::Counters;
 use crate::token::Tokens;
 
@@ -61,12 +62,12 @@ const GOOD: [(&str, &[(&str, &str)]); 5] = [
     ),
 ];
 
-struct Proxy {
+struct TestProxy {
     forward_auth: ForwardAuth,
     clock: ManualClock,
 }
 
-struct Read {
+struct AuthResponse {
     status: u16,
     headers: HeaderMap,
     body: String,
@@ -74,7 +75,7 @@ struct Read {
     waited: Duration,
 }
 
-impl Proxy {
+impl TestProxy {
     fn new() -> Self {
         Self::with(&ProxyFlags::default(), None)
     }
@@ -86,16 +87,20 @@ impl Proxy {
         let rules = RuleFile::parse("rules.yaml", &format!("{RULES}{}", too_many())).unwrap().rules;
         let engine =
             AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build().unwrap();
-        let token = token.map(|it| Arc::new(Tokens::parse(it).unwrap()));
+        let token = token.map(|text| Arc::new(Tokens::parse(text).unwrap()));
         let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), token);
-        let forward_auth = ForwardAuth::new(
-            Arc::new(daemon),
-            Arc::new(ArcSwap::from_pointee(flags.trust().unwrap())),
-        );
+        let trust = Arc::new(flags.trust().unwrap());
+        let forward_auth = ForwardAuth::new(Arc::new(daemon), trust);
         Self { forward_auth, clock }
     }
 
-    fn ask_as(&self, peer: Peer, method: &str, path: &str, headers: &[(&str, &[u8])]) -> Read {
+    fn ask_as(
+        &self,
+        peer: Peer,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &[u8])],
+    ) -> AuthResponse {
         let mut request = Request::builder().method(method).uri(format!("{PREFIX}{path}"));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -109,26 +114,27 @@ impl Proxy {
         });
         let (parts, bytes) = answer.into_parts();
         let body = String::from_utf8(bytes.to_vec()).unwrap();
-        Read { status: parts.status.as_u16(), headers: parts.headers, body, waited }
+        AuthResponse { status: parts.status.as_u16(), headers: parts.headers, body, waited }
     }
 
-    fn ask(&self, path: &str, headers: &[(&str, &str)]) -> Read {
+    fn ask(&self, path: &str, headers: &[(&str, &str)]) -> AuthResponse {
         let headers: Vec<_> =
             headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
         self.ask_as(tcp(LOOPBACK), "GET", path, &headers)
     }
 
     /// A question of each profile with some headers replaced, as `nginx` and `haproxy` have them.
-    fn ask_nginx(&self, other: &[(&str, &str)]) -> Read {
-        let kept = GOOD[0].1.iter().filter(|(name, _)| other.iter().all(|it| it.0 != *name));
+    fn ask_nginx(&self, other: &[(&str, &str)]) -> AuthResponse {
+        let kept =
+            GOOD[0].1.iter().filter(|(name, _)| other.iter().all(|header| header.0 != *name));
         let headers: Vec<_> = kept.chain(other).copied().collect();
         self.ask("nginx", &headers)
     }
 }
 
-impl Read {
+impl AuthResponse {
     fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |it| it.to_str().unwrap())
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 }
 
@@ -145,7 +151,7 @@ fn tcp(address: &str) -> Peer {
 #[test]
 fn every_proxy_is_told_what_its_client_may_do_by_status_and_headers() {
     for (path, headers) in GOOD {
-        let proxy = Proxy::new();
+        let proxy = TestProxy::new();
         for remaining in ["1", "0"] {
             let allowed = proxy.ask(path, headers);
             assert_eq!((allowed.status, &*allowed.body), (200, ""), "{path}");
@@ -197,7 +203,7 @@ const SPOOFED: [(&str, &str); 14] = [
 fn what_a_proxy_does_not_write_itself_is_not_believed() {
     for (path, headers) in GOOD {
         let written: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
-        let proxy = Proxy::new();
+        let proxy = TestProxy::new();
         assert_eq!([0; 2].map(|_| proxy.ask(path, headers).status), [200; 2]);
         for spoofed in SPOOFED.iter().filter(|(name, _)| !written.contains(name)) {
             let both: Vec<_> = headers.iter().chain([spoofed]).copied().collect();
@@ -221,7 +227,7 @@ fn what_a_proxy_does_not_write_itself_is_not_believed() {
 #[test]
 fn what_is_missing_or_unusable_is_refused_with_what_to_configure() {
     for (path, headers) in GOOD {
-        let proxy = Proxy::new();
+        let proxy = TestProxy::new();
         let needed = headers.iter().filter(|(name, _)| !name.ends_with("host"));
         for (missing, _) in needed.filter(|(name, _)| !name.ends_with("proto")) {
             for value in [None, Some(&b""[..]), Some(b"\xff")] {
@@ -238,7 +244,7 @@ fn what_is_missing_or_unusable_is_refused_with_what_to_configure() {
         }
         assert_eq!(proxy.ask(path, headers).header("x-ratelimit-remaining"), "1");
     }
-    let proxy = Proxy::new();
+    let proxy = TestProxy::new();
     let pathless = proxy.ask("envoy", GOOD[3].1);
     assert_eq!(pathless.status, 400);
     assert!(pathless.body.contains("behind `/v1/forward-auth/envoy`"), "{}", pathless.body);
@@ -276,7 +282,7 @@ fn only_trusted_proxies_are_answered() {
     ] {
         let sent = GOOD[0].1.iter().map(|(name, value)| (*name, value.as_bytes()));
         let read =
-            Proxy::with(&flags, None).ask_as(peer, "GET", "nginx", &sent.collect::<Vec<_>>());
+            TestProxy::with(&flags, None).ask_as(peer, "GET", "nginx", &sent.collect::<Vec<_>>());
         assert_eq!(read.status, status, "{peer} {:?}", flags.trusted_proxies);
         assert_eq!(read.body.contains("--trusted-proxies"), status == 400, "{}", read.body);
     }
@@ -284,7 +290,7 @@ fn only_trusted_proxies_are_answered() {
 
 #[test]
 fn a_token_is_asked_for_in_a_header_of_its_own() {
-    let proxy = Proxy::with(&ProxyFlags::default(), Some("0123456789abcdef"));
+    let proxy = TestProxy::with(&ProxyFlags::default(), Some("0123456789abcdef"));
     assert_eq!(proxy.ask_nginx(&[]).status, 400);
     assert_eq!(proxy.ask_nginx(&[("authorization", "Bearer 0123456789abcdef")]).status, 400);
     assert_eq!(proxy.ask_nginx(&[("x-tollbar-token", "0123456789abcdeg")]).status, 400);
@@ -300,7 +306,7 @@ fn clients_are_counted_by_key_then_user_then_address() {
         api_keys: Some(file.clone()),
         ..ProxyFlags::default()
     };
-    let proxy = Proxy::with(&flags, None);
+    let proxy = TestProxy::with(&flags, None);
     std::fs::remove_file(file).unwrap();
     let spend = |headers: &[(&str, &str)]| [0; 3].map(|_| proxy.ask_nginx(headers).status);
     let fresh = [200, 200, 403];
@@ -313,9 +319,37 @@ fn clients_are_counted_by_key_then_user_then_address() {
     assert_eq!(spend(&[("authorization", "bearer fedcba9876543210")]), fresh, "another key");
 }
 
+/// Before, only attributes could be told: every request of a proxy cost 1, and was charged again when the proxy
+/// tried again.
+#[test]
+fn cost_and_request_id_are_read_from_the_headers_that_are_named() {
+    let flags = ProxyFlags {
+        cost_header: Some("X-Cost".to_owned()),
+        request_id_header: Some("X-Request-Id".to_owned()),
+        ..ProxyFlags::default()
+    };
+    let told = [("x-cost", "2"), ("x-request-id", "r-1")];
+    let proxy = TestProxy::with(&flags, None);
+    let [first, again] = [(); 2].map(|()| proxy.ask_nginx(&told));
+    assert_eq!([first.status, again.status], [200; 2], "an id is charged once");
+    assert_eq!(first.header("x-ratelimit-remaining"), "0");
+    assert_eq!(proxy.ask_nginx(&[]).status, 403, "two of two are spent");
+    // What is not named is not read.
+    let proxy = TestProxy::new();
+    let [first, again] = [(); 2].map(|()| proxy.ask_nginx(&told));
+    assert_eq!(first.header("x-ratelimit-remaining"), "1");
+    assert_eq!(again.header("x-ratelimit-remaining"), "0");
+    // What cannot be used is not guessed.
+    for told in [&[("x-cost", "many")][..], &[("x-cost", "1"), ("x-cost", "1")]] {
+        let refused = TestProxy::with(&flags, None).ask_nginx(told);
+        assert_eq!(refused.status, 400, "{told:?}");
+        assert!(refused.body.contains("`x-cost`"), "{}", refused.body);
+    }
+}
+
 #[test]
 fn addresses_have_one_spelling_and_proxies_in_front_are_looked_through() {
-    let proxy = Proxy::new();
+    let proxy = TestProxy::new();
     let status = |ip: &str| proxy.ask_nginx(&[("x-real-ip", ip)]).status;
     assert_eq!([status("203.0.113.7"), status("::ffff:203.0.113.7")], [200; 2]);
     assert_eq!(status("203.0.113.7"), 403);
@@ -326,7 +360,7 @@ fn addresses_have_one_spelling_and_proxies_in_front_are_looked_through() {
         trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
         ..ProxyFlags::default()
     };
-    let proxy = Proxy::with(&flags, None);
+    let proxy = TestProxy::with(&flags, None);
     let status = |chain: &str| {
         let sent = [
             ("x-forwarded-method", &b"GET"[..]),
@@ -342,14 +376,15 @@ fn addresses_have_one_spelling_and_proxies_in_front_are_looked_through() {
 
 #[test]
 fn paths_and_methods_are_those_of_the_original_request_in_normal_form() {
-    let proxy = Proxy::new();
+    let proxy = TestProxy::new();
     for target in ["/api/x?y=/free", "/free/../api/x", "//api//x/", "/%61pi/x#z", "http://h/api/x"]
     {
-        let proxy = Proxy::new();
+        let proxy = TestProxy::new();
         let read = proxy.ask_nginx(&[("x-original-uri", target)]);
         assert_eq!(read.header("x-ratelimit-remaining"), "1", "{target}");
         let sent = [("x-real-ip", &b"203.0.113.7"[..])];
-        if let Some(path) = Some(target).filter(|it| it.starts_with('/') && !it.contains('#')) {
+        if let Some(path) = Some(target).filter(|path| path.starts_with('/') && !path.contains('#'))
+        {
             let read = proxy.ask_as(tcp(LOOPBACK), "GET", &format!("envoy{path}"), &sent);
             assert_eq!(read.header("x-ratelimit-remaining"), "0", "{path}");
         }
@@ -367,7 +402,7 @@ fn paths_and_methods_are_those_of_the_original_request_in_normal_form() {
 
 #[test]
 fn what_lacks_something_or_would_hold_a_permit_is_not_let_through() {
-    let proxy = Proxy::new();
+    let proxy = TestProxy::new();
     let ask = |profile: &str, path: &str| {
         let headers =
             [("x-original-method", "GET"), ("x-original-uri", path), ("x-real-ip", "203.0.113.7")];
@@ -390,9 +425,39 @@ fn what_lacks_something_or_would_hold_a_permit_is_not_let_through() {
     assert!(engine.try_admit(&request, None).unwrap().verdict.is_allowed());
 }
 
+/// Decides, and gives nothing back.
+#[derive(Debug)]
+struct GreedyStore(Arc<MemoryStore>);
+
+impl Store for GreedyStore {
+    fn supports(&self, _: Feature<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn decide<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        self.0.decide(batch)
+    }
+}
+
+#[test]
+fn a_permit_that_cannot_be_given_back_is_counted() {
+    let mut proxy = TestProxy::new();
+    let store = Arc::new(MemoryStore::builder().max_keys(1_000).build());
+    let rules = RuleFile::parse("rules.yaml", RULES).unwrap().rules;
+    let engine = AsyncEngine::new(rules, Arc::new(GreedyStore(Arc::clone(&store)))).unwrap();
+    let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), None);
+    let daemon = daemon.for_protocol(ProtocolName::ForwardAuth);
+    proxy.forward_auth.daemon = Arc::clone(&daemon);
+    assert_eq!(proxy.ask_nginx(&[("x-original-uri", "/jobs")]).status, 400);
+    let metrics = daemon.write_metrics(TextFormat::Prometheus);
+    assert!(metrics.contains("tollbar_hold_failures_total 1\n"), "{metrics}");
+    let rejected = "tollbar_checks_total{listener=\"forward_auth\",outcome=\"rejected\"} 1\n";
+    assert!(metrics.contains(rejected), "{metrics}");
+}
+
 #[test]
 fn a_place_in_a_queue_is_waited_for() {
-    let proxy = Proxy::new();
+    let proxy = TestProxy::new();
     let ask = || proxy.ask_nginx(&[("x-original-uri", "/queue")]);
     let [first, second] = [ask(), ask()];
     assert_eq!((first.status, first.waited.as_secs()), (200, 0));
@@ -416,7 +481,7 @@ proptest! {
         let other = sent.iter().map(|((name, _), value)| (*name, &**value));
         let other = other.filter(|(_, value)| !value.contains(&0x7f));
         let headers: Vec<_> = told.chain(other).collect();
-        let read = Proxy::new().ask_as(tcp(LOOPBACK), "GET", path, &headers);
+        let read = TestProxy::new().ask_as(tcp(LOOPBACK), "GET", path, &headers);
         prop_assert!([200, 400].contains(&read.status), "{}", read.status);
         for (name, _) in needed {
             let count = headers.iter().filter(|(known, _)| known == name).count();

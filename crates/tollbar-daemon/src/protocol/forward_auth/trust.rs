@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use thiserror::Error;
-use tollbar_http::{ApiKeys, ClientIp, Identity, IdentityError};
+use tollbar_http::{ApiKeys, ClientIp, Identity, IdentityError, TermHeaders};
 use tollbar_rules::Cidr;
 
 use crate::files;
@@ -36,8 +36,23 @@ pub struct ProxyFlags {
     )]
     pub(crate) trusted_headers: Vec<TrustedHeader>,
 
-    /// The API keys that clients behind such proxies may show in X-Api-Key or as a bearer's token:
-    /// a name and a key a line. Others are as good as none
+    /// Reads what a request costs from this header of such proxies, such as X-Cost: a whole number, 1 where the
+    /// header is absent. They must set or remove it on every request
+    #[arg(long, env = "TOLLBAR_COST_HEADER", value_name = "HEADER", value_parser = header)]
+    pub(crate) cost_header: Option<String>,
+
+    /// Reads a request's id from this header of such proxies, such as X-Request-Id: a request that comes again
+    /// under its id is not charged again. They must set or remove it on every request
+    #[arg(long, env = "TOLLBAR_REQUEST_ID_HEADER", value_name = "HEADER", value_parser = header)]
+    pub(crate) request_id_header: Option<String>,
+
+    /// Reads low, normal, high or critical from this header of such proxies: who is shed last. They must set or
+    /// remove it on every request
+    #[arg(long, env = "TOLLBAR_CRITICALITY_HEADER", value_name = "HEADER", value_parser = header)]
+    pub(crate) criticality_header: Option<String>,
+
+    /// The API keys that clients may show in X-Api-Key or as a bearer's token, to --proxy or through such
+    /// proxies: a name and a key a line. Others are as good as none
     #[arg(long, env = "TOLLBAR_API_KEYS", value_name = "FILE")]
     pub api_keys: Option<PathBuf>,
 }
@@ -75,26 +90,52 @@ pub enum ApiKeysError {
     Count { path: PathBuf },
 }
 
+/// Why the flags about proxies cannot be meant.
+#[derive(Debug, Error)]
+pub enum ProxyFlagsError {
+    #[error(transparent)]
+    ApiKeys(#[from] ApiKeysError),
+    #[error(
+        "--trusted-headers reads `{attribute}` from {} and from {}, and only one can count: leave one of \
+         them out",
+        headers[0], headers[1]
+    )]
+    AttributeTwice { attribute: String, headers: [String; 2] },
+}
+
 /// Who is believed, and who clients are.
 #[derive(Debug, Clone)]
-pub struct Trust {
+pub struct ProxyTrust {
     /// Empty: this machine.
     proxies: Vec<Cidr>,
     /// Through the proxies that are named. Those on this machine are trusted to ask, but an address of
     /// this machine in a header is a client: who connects from here is not a proxy for that.
     pub(super) chain: ClientIp,
     pub(super) identity: Identity,
-    attributes: Vec<String>,
+    pub(super) terms: TermHeaders,
+    headers: Vec<TrustedHeader>,
+    api_keys: Option<ApiKeys>,
 }
 
 impl ProxyFlags {
     /// What the flags come to.
-    pub fn trust(&self) -> Result<Trust, ApiKeysError> {
+    pub fn trust(&self) -> Result<ProxyTrust, ProxyFlagsError> {
+        for (at, second) in self.trusted_headers.iter().enumerate() {
+            let mut earlier = self.trusted_headers[..at].iter();
+            if let Some(first) = earlier.find(|first| first.attribute == second.attribute) {
+                let headers = [first.header.clone(), second.header.clone()];
+                let attribute = second.attribute.clone();
+                return Err(ProxyFlagsError::AttributeTwice { attribute, headers });
+            }
+        }
         // It believes no peer by itself; here nobody else's questions get so far.
-        let mut identity = Identity::new();
-        if let Some(path) = &self.api_keys {
-            let keys = read_keys(path)?;
-            identity = identity.api_keys(ApiKeys::known(keys).bearer());
+        let mut identity = Identity::by_address();
+        let api_keys = match &self.api_keys {
+            Some(path) => Some(ApiKeys::known(read_keys(path)?).bearer()),
+            None => None,
+        };
+        if let Some(api_keys) = &api_keys {
+            identity = identity.api_keys(api_keys.clone());
         }
         for TrustedHeader { attribute, header } in &self.trusted_headers {
             // Was found good when the flag was read.
@@ -102,12 +143,44 @@ impl ProxyFlags {
         }
         let proxies = self.trusted_proxies.clone();
         let chain = ClientIp::behind_proxies(proxies.iter().copied()).trusting_nameless_peers();
-        let attributes = self.trusted_headers.iter().map(|it| it.attribute.clone()).collect();
-        Ok(Trust { proxies, chain, identity, attributes })
+        let (terms, headers) = (self.terms(), self.trusted_headers.clone());
+        Ok(ProxyTrust { proxies, chain, identity, terms, headers, api_keys })
+    }
+
+    /// The first flag about headers of trusted proxies that is given.
+    pub(crate) fn header_flag(&self) -> Option<&'static str> {
+        let Self { trusted_headers, cost_header, request_id_header, criticality_header, .. } = self;
+        let given = [
+            ("--trusted-headers", !trusted_headers.is_empty()),
+            ("--cost-header", cost_header.is_some()),
+            ("--request-id-header", request_id_header.is_some()),
+            ("--criticality-header", criticality_header.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
+    }
+
+    fn terms(&self) -> TermHeaders {
+        // The names were found good when the flags were read.
+        let mut terms = TermHeaders::default();
+        if let Some(header) = &self.cost_header {
+            terms = terms.clone().cost(header).unwrap_or(terms);
+        }
+        if let Some(header) = &self.request_id_header {
+            terms = terms.clone().request_id(header).unwrap_or(terms);
+        }
+        if let Some(header) = &self.criticality_header {
+            terms = terms.clone().criticality(header).unwrap_or(terms);
+        }
+        terms
     }
 }
 
-impl Trust {
+fn header(name: &str) -> Result<String, IdentityError> {
+    TermHeaders::default().cost(name)?;
+    Ok(name.to_owned())
+}
+
+impl ProxyTrust {
     /// True for a proxy that may ask.
     pub(super) fn trusts(&self, peer: Peer) -> bool {
         match peer {
@@ -122,9 +195,25 @@ impl Trust {
         }
     }
 
-    /// The attributes that a request may have.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        ["api_key", "ip"].into_iter().chain(self.attributes.iter().map(String::as_str))
+    /// Who asks through the gateway: API keys and addresses of anybody, headers of trusted proxies. A clone of the
+    /// API keys, so that [`reload_api_keys`](Self::reload_api_keys) reaches the gateway too.
+    pub(crate) fn gateway_identity(&self) -> Identity {
+        let mut identity = Identity::by_address().terms(self.terms.clone());
+        if let Some(api_keys) = &self.api_keys {
+            identity = identity.api_keys(api_keys.clone());
+        }
+        for TrustedHeader { attribute, header } in &self.headers {
+            identity = identity.clone().trusted_header(attribute, header).unwrap_or(identity);
+        }
+        identity
+    }
+
+    /// Reads the file of API keys again. What cannot be used leaves them as they were.
+    pub fn reload_api_keys(&self, flags: &ProxyFlags) -> Result<(), ApiKeysError> {
+        if let (Some(api_keys), Some(path)) = (&self.api_keys, &flags.api_keys) {
+            api_keys.replace(read_keys(path)?);
+        }
+        Ok(())
     }
 }
 
@@ -169,5 +258,5 @@ fn pair(line: &str) -> Option<(&str, &str)> {
     let (name, key) = line.split_once(char::is_whitespace)?;
     let key = key.trim_start();
     let is_key = (16..=KEY_BYTES_MAX).contains(&key.len());
-    (is_key && key.bytes().all(|it| it.is_ascii_graphic())).then_some((name, key))
+    (is_key && key.bytes().all(|byte| byte.is_ascii_graphic())).then_some((name, key))
 }

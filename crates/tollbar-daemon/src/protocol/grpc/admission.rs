@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,8 +18,11 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
+use tracing::warn;
 
 use crate::daemon::Daemon;
+use crate::metrics::Outcome;
+use crate::protocol::envoy;
 
 /// Open to whoever has no token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
@@ -27,14 +31,19 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 #[derive(Clone)]
 pub(super) struct AdmissionService {
     daemon: Arc<Daemon>,
+    /// Counts calls of Envoy.
+    envoy: Arc<Daemon>,
+    /// Calls of Envoy without the token.
+    unauthenticated: Arc<AtomicU64>,
     routes: Routes,
     /// For an answer to begin: what takes time is a message that does not come.
     call_time_max: Duration,
 }
 
 impl AdmissionService {
-    pub(super) fn new(daemon: Arc<Daemon>, routes: Routes) -> Self {
-        Self { daemon, routes, call_time_max: Duration::MAX }
+    pub(super) fn new(daemon: Arc<Daemon>, envoy: Arc<Daemon>, routes: Routes) -> Self {
+        let unauthenticated = Arc::default();
+        Self { daemon, envoy, unauthenticated, routes, call_time_max: Duration::MAX }
     }
 
     /// Returns the service for one connection, whose calls have this much time.
@@ -44,8 +53,22 @@ impl AdmissionService {
 
     fn is_authorized(&self, path: &str, metadata: &HeaderMap) -> bool {
         let shown = metadata.get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
-        self.daemon.is_authorized(shown.and_then(|it| it.strip_prefix(b"Bearer ")))
+        self.daemon.is_authorized(shown.and_then(|value| value.strip_prefix(b"Bearer ")))
             || path.starts_with(HEALTH)
+    }
+
+    /// Counts a call of Envoy without the token, because Envoy may let its request pass. The log has the first, the
+    /// second, the fourth and so on.
+    fn report_unauthenticated(&self) {
+        self.envoy.count(Outcome::Rejected);
+        let calls = self.unauthenticated.fetch_add(1, Ordering::Relaxed) + 1;
+        if calls.is_power_of_two() {
+            warn!(
+                calls,
+                "a call of Envoy's has no token of --token-file and is not answered: unless `failure_mode_deny` is \
+                 set, Envoy lets the request pass"
+            );
+        }
     }
 }
 
@@ -59,6 +82,9 @@ impl Service<Request<Incoming>> for AdmissionService {
             return Call::Refused(Some(no_grpc()));
         }
         if !self.is_authorized(request.uri().path(), request.headers()) {
+            if request.uri().path() == envoy::METHOD {
+                self.report_unauthenticated();
+            }
             return Call::refused(Status::unauthenticated(
                 "the token is missing or wrong: send the metadata `authorization` with `Bearer ` and \
                  the token",
@@ -69,7 +95,7 @@ impl Service<Request<Incoming>> for AdmissionService {
             Err(status) => return Call::refused(status),
         };
         let traces = self.daemon.traces.as_ref();
-        let context = traces.and_then(|it| it.context_of(request.headers())).map(Box::new);
+        let context = traces.and_then(|traces| traces.context_of(request.headers())).map(Box::new);
         Call::Running { answer: self.routes.clone().call(request), time, timer: None, context }
     }
 }
@@ -102,7 +128,7 @@ impl Future for Call {
             // Polled again after its end, which nobody does, it would have nothing to say.
             Self::Refused(response) => Poll::Ready(Ok(response.take().unwrap_or_default())),
             Self::Running { answer, time, timer, context } => {
-                let _attached = context.as_deref().map(|it| it.clone().attach());
+                let _attached = context.as_deref().map(|context| context.clone().attach());
                 if let Poll::Ready(response) = Pin::new(answer).poll(cx) {
                     return Poll::Ready(response);
                 }
@@ -117,7 +143,8 @@ impl Future for Call {
 
 fn is_grpc(request: &Request<Incoming>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE).map(hyper::header::HeaderValue::as_bytes);
-    request.method() == Method::POST && kind.is_some_and(|it| it.starts_with(b"application/grpc"))
+    request.method() == Method::POST
+        && kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }
 
 /// What the protocol asks for where somebody speaks another.
@@ -141,9 +168,9 @@ fn timeout(metadata: &HeaderMap, time_max: Duration) -> Result<Duration, Status>
     let (digits, unit) = value
         .to_str()
         .ok()
-        .and_then(|it| it.split_at_checked(it.len().checked_sub(1)?))
+        .and_then(|text| text.split_at_checked(text.len().checked_sub(1)?))
         .ok_or_else(wrong)?;
-    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|it| it.is_ascii_digit()) {
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(wrong());
     }
     let count: u64 = digits.parse().map_err(|_| wrong())?;
@@ -167,7 +194,7 @@ mod tests {
 
     const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 
-    fn of(text: &str) -> Option<Duration> {
+    fn timeout_of(text: &str) -> Option<Duration> {
         let metadata = HeaderMap::from_iter([(
             hyper::header::HeaderName::from_static("grpc-timeout"),
             HeaderValue::from_str(text).unwrap(),
@@ -196,7 +223,7 @@ mod tests {
             ("1.5S", None),
             ("123456789n", None),
         ] {
-            assert_eq!(of(text), expected, "{text}");
+            assert_eq!(timeout_of(text), expected, "{text}");
         }
     }
 }

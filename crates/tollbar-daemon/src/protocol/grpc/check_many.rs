@@ -12,7 +12,7 @@ use tollbar_proto::v1;
 use tollbar_proto::v1::check_many_response::Result as Answer;
 use tonic::{Status, Streaming};
 
-use super::limiter::decide;
+use super::limiter::{decide, reject};
 use crate::daemon::Daemon;
 use crate::shutdown::ShutdownSignal;
 
@@ -54,9 +54,11 @@ pub(super) fn responses(
 
 async fn answer(daemon: &Daemon, message: v1::CheckManyRequest) -> v1::CheckManyResponse {
     let v1::CheckManyRequest { id, request } = message;
-    let response = match &request {
-        Some(request) => decide(daemon, request, request.cost.unwrap_or(1)).await,
-        None => Err(Status::invalid_argument("there is nothing to check: send `request`")),
+    let response = if let Some(request) = &request {
+        decide(daemon, request, request.cost.unwrap_or(1)).await
+    } else {
+        let status = Status::invalid_argument("there is nothing to check: send `request`");
+        Err(reject(daemon, status))
     };
     let result = response.map_or_else(
         |status| {

@@ -8,7 +8,6 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::check_many;
 use super::check_many::Responses;
-use super::refusal;
 use super::request;
 use super::request::{CheckForm, non_empty};
 use super::response;
@@ -34,36 +33,55 @@ impl Limiter {
     }
 }
 
-/// Decides, and charges what may pass.
+/// Decides, and charges what may pass. A message that cannot be decided is counted, unless it costs nothing.
 pub(super) async fn decide(
     daemon: &Daemon,
     message: &v1::CheckRequest,
     cost: u64,
 ) -> Result<v1::CheckResponse, Status> {
+    match check(daemon, message, cost).await {
+        Ok(response) => response,
+        Err(status) if cost == 0 => Err(status),
+        Err(status) => Err(reject(daemon, status)),
+    }
+}
+
+/// Counts a message that cannot be decided, and returns its status.
+pub(super) fn reject(daemon: &Daemon, status: Status) -> Status {
+    daemon.reject(status.message());
+    status
+}
+
+/// Checks a message. The outer error is that of a message that cannot be decided, the inner one that of a verdict.
+async fn check(
+    daemon: &Daemon,
+    message: &v1::CheckRequest,
+    cost: u64,
+) -> Result<Result<v1::CheckResponse, Status>, Status> {
     let answer = match CheckForm::parse(message)? {
         CheckForm::Subject { rule, subject } => {
             let id = non_empty(&message.request_id);
             let answer = daemon.check_subject(rule, subject, cost, id).await;
-            answer.map_err(|error| refusal::usage(&error))?
+            answer.map_err(|error| response::usage_error_status(&error))?
         }
         CheckForm::Full { rule: Some(rule), attributes } => {
             let request = request::request(message, &attributes, cost)?;
             let answer = daemon.check_rule(rule, &request).await;
-            answer.map_err(|error| refusal::usage(&error))?
+            answer.map_err(|error| response::usage_error_status(&error))?
         }
         CheckForm::Full { rule: None, attributes } => {
             let request = request::request(message, &attributes, cost)?;
             if let Some(response) = daemon.check_at_once(&request, response) {
-                return response;
+                return Ok(response);
             }
             daemon.check(&request, None).await
         }
     };
-    response(answer.as_ref())
+    Ok(response(answer.as_ref()))
 }
 
 fn response(answer: AnswerRef<'_>) -> Result<v1::CheckResponse, Status> {
-    refusal::verdict(answer.verdict)?;
+    response::refuse_unanswerable(answer.verdict)?;
     Ok(response::check_response(answer))
 }
 
@@ -106,17 +124,11 @@ impl v1::limiter_server::Limiter for Limiter {
         &self,
         request: Request<v1::ReserveRequest>,
     ) -> GrpcResult<v1::ReserveResponse> {
-        let v1::ReserveRequest { request: message, ttl } = request.get_ref();
-        let message = message.as_ref().ok_or_else(|| {
-            Status::invalid_argument("there is nothing to reserve for: send `request`")
-        })?;
-        let CheckForm::Full { rule: None, attributes } = CheckForm::parse(message)? else {
-            return Err(Status::invalid_argument(
-                "a reservation is charged under all rules: leave `rule` and `subject` out",
-            ));
-        };
-        let request = request::request(message, &attributes, message.cost.unwrap_or(1))?;
-        let answer = self.daemon.check(&request, Some(time_to_live(*ttl)?)).await;
+        let reject = |status| reject(&self.daemon, status);
+        let (message, attributes, ttl) = parse_reservation(request.get_ref()).map_err(reject)?;
+        let cost = message.cost.unwrap_or(1);
+        let request = request::request(message, &attributes, cost).map_err(reject)?;
+        let answer = self.daemon.check(&request, Some(ttl)).await;
         let response = response(answer.as_ref())?;
         let receipt = answer.receipt.unwrap_or_default();
         Ok(Response::new(v1::ReserveResponse { answer: Some(response), receipt }))
@@ -125,14 +137,14 @@ impl v1::limiter_server::Limiter for Limiter {
     async fn commit(&self, request: Request<v1::CommitRequest>) -> GrpcResult<v1::SettleResponse> {
         let v1::CommitRequest { receipt, cost } = request.get_ref();
         let settled = self.daemon.settle(text("receipt", receipt)?, *cost).await;
-        let settled = settled.map_err(|error| refusal::receipt(&error))?;
+        let settled = settled.map_err(|error| response::token_error_status(&error))?;
         Ok(Response::new(response::settle_response(settled)))
     }
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> GrpcResult<v1::SettleResponse> {
         let receipt = text("receipt", &request.get_ref().receipt)?;
         let settled = self.daemon.settle(receipt, Some(0)).await;
-        let settled = settled.map_err(|error| refusal::receipt(&error))?;
+        let settled = settled.map_err(|error| response::token_error_status(&error))?;
         Ok(Response::new(response::settle_response(settled)))
     }
 
@@ -142,21 +154,21 @@ impl v1::limiter_server::Limiter for Limiter {
     ) -> GrpcResult<v1::ReleaseResponse> {
         let lease = text("lease", &request.get_ref().lease)?;
         let released = self.daemon.release(lease).await;
-        let released = released.map_err(|error| refusal::receipt(&error))?;
+        let released = released.map_err(|error| response::token_error_status(&error))?;
         Ok(Response::new(v1::ReleaseResponse { released }))
     }
 
     async fn renew(&self, request: Request<v1::RenewRequest>) -> GrpcResult<v1::RenewResponse> {
         let lease = text("lease", &request.get_ref().lease)?;
         let ends_at = self.daemon.renew(lease).await;
-        let ends_at = ends_at.map_err(|error| refusal::receipt(&error))?;
+        let ends_at = ends_at.map_err(|error| response::token_error_status(&error))?;
         Ok(Response::new(v1::RenewResponse { ends_at: ends_at.map(response::timestamp) }))
     }
 
     async fn reset(&self, request: Request<v1::ResetRequest>) -> GrpcResult<v1::ResetResponse> {
         let v1::ResetRequest { rule, method, path, attributes, subject } = request.get_ref();
         let rule = self.daemon.engine.rule(text("rule", rule)?);
-        let rule = rule.map_err(|error| refusal::usage(&error.into()))?;
+        let rule = rule.map_err(|error| response::usage_error_status(&error.into()))?;
         let reset = match non_empty(subject) {
             Some(_) if !(method.is_empty() && path.is_empty() && attributes.is_empty()) => {
                 return Err(Status::invalid_argument(
@@ -164,8 +176,11 @@ impl v1::limiter_server::Limiter for Limiter {
                 ));
             }
             Some(subject) => {
-                let subject = rule.subject(subject).map_err(|error| refusal::usage(&error))?;
-                rule.reset(&subject.request().map_err(|error| refusal::usage(&error))?).await
+                let subject =
+                    rule.subject(subject).map_err(|error| response::usage_error_status(&error))?;
+                let request =
+                    subject.request().map_err(|error| response::usage_error_status(&error))?;
+                rule.reset(&request).await
             }
             None => {
                 let attributes = request::pairs(attributes);
@@ -173,9 +188,25 @@ impl v1::limiter_server::Limiter for Limiter {
                 rule.reset(&request).await
             }
         };
-        reset.map_err(|error| refusal::usage(&error))?;
+        reset.map_err(|error| response::usage_error_status(&error))?;
         Ok(Response::new(v1::ResetResponse {}))
     }
+}
+
+type Reservation<'a> = (&'a v1::CheckRequest, Vec<(&'a str, &'a str)>, Duration);
+
+/// Reads what a reservation is for, with its attributes, and how long it lasts.
+fn parse_reservation(message: &v1::ReserveRequest) -> Result<Reservation<'_>, Status> {
+    let v1::ReserveRequest { request, ttl } = message;
+    let request = request.as_ref().ok_or_else(|| {
+        Status::invalid_argument("there is nothing to reserve for: send `request`")
+    })?;
+    let CheckForm::Full { rule: None, attributes } = CheckForm::parse(request)? else {
+        return Err(Status::invalid_argument(
+            "a reservation is charged under all rules: leave `rule` and `subject` out",
+        ));
+    };
+    Ok((request, attributes, time_to_live(*ttl)?))
 }
 
 /// A field that a call cannot do without.
@@ -189,9 +220,9 @@ fn time_to_live(ttl: Option<prost_types::Duration>) -> Result<Duration, Status> 
     };
     // By hand: prost's own conversion overflows at the edges of its numbers.
     let (seconds, nanos) = (u64::try_from(ttl.seconds).ok(), u32::try_from(ttl.nanos).ok());
-    let time = seconds.zip(nanos.filter(|it| *it < 1_000_000_000));
+    let time = seconds.zip(nanos.filter(|nanos| *nanos < 1_000_000_000));
     let time = time.map(|(seconds, nanos)| Duration::new(seconds, nanos));
-    time.filter(|it| !it.is_zero() && *it <= RESERVATION_TIME_MAX).ok_or_else(|| {
+    time.filter(|time| !time.is_zero() && *time <= RESERVATION_TIME_MAX).ok_or_else(|| {
         Status::invalid_argument("`ttl` cannot be kept: send more than 0 s and at most 86,400 s")
     })
 }

@@ -93,6 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
     async fn anything_else_is_an_error_at_its_first_wrong_byte() {
         for said in [&b"GET / HTTP/1.1\r\n"[..], b"PRI * HTTP/1", b"\x16\x03\x01", b"PRI", b""] {
             // One byte at a time, and then silence: who waits for more would wait for ever.

@@ -7,8 +7,6 @@ use tollbar_proto::v1;
 use tollbar_rules::{Criticality, Request};
 use tonic::Status;
 
-use super::refusal;
-
 /// Where a request says neither.
 const ANY_METHOD: &str = "GET";
 const ANY_PATH: &str = "/";
@@ -69,7 +67,7 @@ pub(super) fn basic_request<'a>(
         (non_empty(method).unwrap_or(ANY_METHOD), non_empty(path).unwrap_or(ANY_PATH));
     Request::new(method, path)
         .and_then(|request| request.with_attributes(attributes))
-        .map_err(|error| refusal::request(&error))
+        .map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 pub(super) fn pairs(attributes: &BTreeMap<String, String>) -> Vec<(&str, &str)> {

@@ -1,13 +1,14 @@
-//! Verdicts, explanations and settlements as messages of `tollbar.v1`. Times are exact.
+//! Verdicts, explanations and settlements as messages of `tollbar.v1`, and errors as statuses of gRPC. Times are exact.
 
 use std::time::Duration;
 
 use tollbar::{Outcome, Timestamp};
 use tollbar_proto::v1;
 use tollbar_rules::{
-    Enforcement, Explanation, LimitExplanation, Reason, RuleDecision, RuleExplanation, RuleFate,
-    RuleSettlement, Summary,
+    DenialCode, Enforcement, Explanation, LimitExplanation, Reason, RuleDecision, RuleExplanation,
+    RuleFate, RuleSettlement, Summary, TokenError, UsageError, Verdict,
 };
+use tonic::Status;
 
 use crate::daemon::AnswerRef;
 
@@ -36,29 +37,29 @@ pub(super) fn check_response(answer: AnswerRef<'_>) -> v1::CheckResponse {
         limit,
         remaining,
         retry_after: retry_after.map(duration),
-        delay: Some(delay).filter(|it| !it.is_zero()).map(duration),
+        delay: Some(delay).filter(|delay| !delay.is_zero()).map(duration),
         reset_at: reset_at.map(timestamp),
         decision_id: decision_id.to_string(),
-        lease: lease.map(|it| it.text.clone()).unwrap_or_default(),
-        lease_ends_at: lease.and_then(|it| it.ends_at).map(timestamp),
-        decisions: verdict.decisions().map(|it| decision(&it)).collect(),
+        lease: lease.map(|lease| lease.text.clone()).unwrap_or_default(),
+        lease_ends_at: lease.and_then(|lease| lease.ends_at).map(timestamp),
+        decisions: verdict.decisions().map(|rule_decision| decision(&rule_decision)).collect(),
     }
 }
 
-fn decision(it: &RuleDecision<'_>) -> v1::Decision {
-    let decision = it.decision();
+fn decision(rule_decision: &RuleDecision<'_>) -> v1::Decision {
+    let decision = rule_decision.decision();
     v1::Decision {
-        rule: it.rule().name.to_string(),
-        limit_text: it.limit().text().to_owned(),
-        tier: it.tier().unwrap_or_default().to_owned(),
-        capacity: capacity(it.enforcement()).into(),
+        rule: rule_decision.rule().name.to_string(),
+        limit_text: rule_decision.limit().text().to_owned(),
+        tier: rule_decision.tier().unwrap_or_default().to_owned(),
+        capacity: capacity(rule_decision.enforcement()).into(),
         allowed: decision.is_allowed(),
-        degraded: it.degraded().is_some(),
-        cost: it.cost(),
+        degraded: rule_decision.degraded().is_some(),
+        cost: rule_decision.cost(),
         limit: decision.limit(),
-        remaining: it.remaining(),
-        retry_after: decision.denied().and_then(|it| it.retry_after()).map(duration),
-        reset_at: it.reset_at().map(timestamp),
+        remaining: rule_decision.remaining(),
+        retry_after: decision.denied().and_then(|denial| denial.retry_after()).map(duration),
+        reset_at: rule_decision.reset_at().map(timestamp),
     }
 }
 
@@ -89,7 +90,7 @@ fn explained_limit(limit: LimitExplanation) -> v1::ExplainedLimit {
     v1::ExplainedLimit {
         text: limit.text,
         algorithm: limit.algorithm.to_owned(),
-        capacity: capacity(limit.capacity).into(),
+        capacity: capacity(limit.enforcement).into(),
         limit: limit.limit,
         remaining: limit.remaining,
         reset_at: limit.reset_at.map(timestamp),
@@ -99,15 +100,45 @@ fn explained_limit(limit: LimitExplanation) -> v1::ExplainedLimit {
 }
 
 pub(super) fn settle_response(settlement: RuleSettlement) -> v1::SettleResponse {
-    let charges = settlement.limits.into_iter().map(|it| v1::SettledLimit {
-        rule: it.rule,
-        reserved: it.reserved,
-        spent: it.spent,
-        refunded: it.refunded,
-        overdrawn: it.overdrawn,
+    let charges = settlement.limits.into_iter().map(|limit| v1::SettledLimit {
+        rule: limit.rule,
+        reserved: limit.reserved,
+        spent: limit.spent,
+        refunded: limit.refunded,
+        overdrawn: limit.overdrawn,
     });
     let permits_returned = settlement.permits_returned;
     v1::SettleResponse { charges: charges.collect(), permits_returned }
+}
+
+/// Returns the status of a call that a rule cannot answer.
+pub(super) fn usage_error_status(error: &UsageError) -> Status {
+    let message = error.to_string();
+    match error {
+        UsageError::UnknownRule { .. } => Status::not_found(message),
+        UsageError::Store(_) => Status::unavailable(message),
+        _ => Status::invalid_argument(message),
+    }
+}
+
+/// Returns the status of a call whose receipt or lease cannot be settled, released or renewed.
+pub(super) fn token_error_status(error: &TokenError) -> Status {
+    let message = error.to_string();
+    match error {
+        TokenError::NotOpen => Status::failed_precondition(message),
+        TokenError::Store(_) => Status::unavailable(message),
+        _ => Status::invalid_argument(message),
+    }
+}
+
+/// Refuses a verdict that says nothing about limits, but that the caller has to send another request.
+pub(super) fn refuse_unanswerable(verdict: &Verdict) -> Result<(), Status> {
+    let message = || verdict.denial_message().unwrap_or_default();
+    match verdict.denial_code() {
+        Some(DenialCode::RequestIdReused) => Err(Status::already_exists(message())),
+        Some(DenialCode::ReceiptTooLong) => Err(Status::invalid_argument(message())),
+        _ => Ok(()),
+    }
 }
 
 fn outcome_code(outcome: Outcome) -> v1::Outcome {
@@ -130,7 +161,7 @@ fn reason_code(reason: Reason<'_>) -> v1::Reason {
         Reason::Banned { .. } => v1::Reason::Banned,
         Reason::CrossSlot => v1::Reason::CrossSlot,
         Reason::Unsupported => v1::Reason::Unsupported,
-        // These are answered with a status instead: see refusal.rs.
+        // These are answered with a status instead: see `refuse_unanswerable`.
         Reason::RequestIdReused | Reason::ReceiptTooLong => v1::Reason::Unspecified,
     }
 }

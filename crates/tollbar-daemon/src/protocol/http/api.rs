@@ -19,7 +19,6 @@ use super::route::{BATCH_EXAMPLE, CHECK, Operation, PEEK, Route};
 use crate::daemon::{AnswerRef, CheckAnswer, Daemon};
 use crate::metrics::TextFormat;
 use crate::protocol::forward_auth;
-use crate::store::ahead_of_clock::AheadOfClock;
 
 /// The largest body that is read.
 pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -31,7 +30,7 @@ pub(super) const BATCH_MAX: usize = 1_000;
 const BATCH_AT_ONCE: usize = 64;
 
 /// A request to the daemon, before its body.
-pub(crate) struct Head<'a> {
+pub(crate) struct RequestHead<'a> {
     pub(crate) method: &'a Method,
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
@@ -56,7 +55,10 @@ impl Api {
 
     /// Where the request goes, if its head says all that is needed: what is turned away here has not
     /// sent its body.
-    pub(crate) fn route_for(&self, head: &Head<'_>) -> Result<&'static Route, Box<ApiResponse>> {
+    pub(crate) fn route_for(
+        &self,
+        head: &RequestHead<'_>,
+    ) -> Result<&'static Route, Box<ApiResponse>> {
         let refuse = |refusal: Refusal| Err(Box::new(refusal.answer(Format::wanted(head.headers))));
         let Some(route) = Route::find(head.uri.path()) else {
             let all = Route::all().chain([forward_auth::openapi::PATH]);
@@ -79,11 +81,16 @@ impl Api {
 
     fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        self.daemon.is_authorized(shown.and_then(|it| it.strip_prefix(b"Bearer ")))
+        self.daemon.is_authorized(shown.and_then(|value| value.strip_prefix(b"Bearer ")))
     }
 
     /// The answer to a request that was admitted.
-    pub(crate) async fn answer(&self, route: &Route, head: &Head<'_>, body: &[u8]) -> ApiResponse {
+    pub(crate) async fn answer(
+        &self,
+        route: &Route,
+        head: &RequestHead<'_>,
+        body: &[u8],
+    ) -> ApiResponse {
         let answer = match route.operation {
             Operation::Check => match self.check(head, body) {
                 CheckProgress::Ready(answer) => answer,
@@ -92,13 +99,26 @@ impl Api {
             },
             _ => Box::pin(self.dispatch(route, head, body)).await,
         };
-        answer.unwrap_or_else(|refusal| refusal.answer(Format::wanted(head.headers)))
+        answer.unwrap_or_else(|refusal| self.refuse(route, head, &refusal))
+    }
+
+    /// Returns the answer to a request that cannot be used, and counts it if it was to be checked.
+    pub(crate) fn refuse(
+        &self,
+        route: &Route,
+        head: &RequestHead<'_>,
+        refusal: &Refusal,
+    ) -> ApiResponse {
+        if route.is_check() {
+            self.daemon.reject(&refusal.0.detail);
+        }
+        refusal.answer(Format::wanted(head.headers))
     }
 
     async fn dispatch(
         &self,
         route: &Route,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         body: &[u8],
     ) -> Result<ApiResponse, Refusal> {
         match route.operation {
@@ -116,24 +136,19 @@ impl Api {
             Operation::Decision => self.decision(route.id(head.uri.path())).await,
             Operation::OpenApi => Ok(static_json(document())),
             Operation::Metrics => Ok(self.metrics(head)),
-            // Both: without its store it still answers, as rules say what to answer then.
-            Operation::Health => {
-                let status = self.daemon.health().word();
-                let database = self.daemon.database_health().map(|it| it.word());
-                let ahead_of_clock = AheadOfClock::of(&self.daemon.engine);
-                Ok(json(StatusCode::OK, JSON, &HealthResponse { status, database, ahead_of_clock }))
-            }
+            // 200 also where a part is degraded: the daemon still answers, as its rules say.
+            Operation::Health => Ok(json(StatusCode::OK, JSON, &HealthResponse::new(&self.daemon))),
         }
     }
 
-    fn metrics(&self, head: &Head<'_>) -> ApiResponse {
-        let accept = head.headers.get(ACCEPT).and_then(|it| it.to_str().ok());
+    fn metrics(&self, head: &RequestHead<'_>) -> ApiResponse {
+        let accept = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
         let format = TextFormat::wanted(accept);
         text(HeaderValue::from_static(format.content_type()), self.daemon.write_metrics(format))
     }
 
     /// Answers at once what can be: a request under all rules, by a store in this process.
-    fn check<'b>(&self, head: &Head<'_>, body: &'b [u8]) -> CheckProgress<'b> {
+    fn check<'b>(&self, head: &RequestHead<'_>, body: &'b [u8]) -> CheckProgress<'b> {
         let parsed: Result<CheckRequest<'_>, Refusal> = parse(body, CHECK.example);
         // Where it is: it is half a kilobyte.
         if let Ok(check) = &parsed
@@ -149,7 +164,7 @@ impl Api {
 
     fn check_at_once(
         &self,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         check: &CheckRequest<'_>,
     ) -> Result<Option<ApiResponse>, Refusal> {
         let CheckTarget::Request = check.target(&CHECK)? else {
@@ -162,18 +177,18 @@ impl Api {
 
     async fn check_later(
         &self,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         check: &CheckRequest<'_>,
     ) -> Result<ApiResponse, Refusal> {
         let answer = self.decide(check, &CHECK, check.cost_or_one()).await?;
         Ok(self.response(head, answer.as_ref()))
     }
 
-    fn response(&self, head: &Head<'_>, answer: AnswerRef<'_>) -> ApiResponse {
+    fn response(&self, head: &RequestHead<'_>, answer: AnswerRef<'_>) -> ApiResponse {
         check_response::response(answer, self.daemon.now(), || Format::wanted(head.headers))
     }
 
-    async fn peek(&self, head: &Head<'_>, body: &[u8]) -> Result<ApiResponse, Refusal> {
+    async fn peek(&self, head: &RequestHead<'_>, body: &[u8]) -> Result<ApiResponse, Refusal> {
         let check: CheckRequest<'_> = parse(body, PEEK.example)?;
         let answer = self.decide(&check, &PEEK, 0).await?;
         Ok(self.response(head, answer.as_ref()))
@@ -189,16 +204,20 @@ impl Api {
         // All are looked at before the first is charged: a batch with a mistake charges nothing.
         for (at, Object(check)) in requests.iter().enumerate() {
             let location = || format!("requests[{at}]");
-            check.target(&CHECK).map_err(|it| it.within(&location()))?;
+            check.target(&CHECK).map_err(|refusal| refusal.within(&location()))?;
             let pairs = check.pairs();
-            check.request(&pairs, 1).map_err(|it| Refusal::from(it).within(&location()))?;
+            check.request(&pairs, 1).map_err(|error| Refusal::from(error).within(&location()))?;
         }
         let mut answers = Vec::with_capacity(requests.len());
         for some in requests.chunks(BATCH_AT_ONCE) {
-            let pending = some.iter().map(|Object(it)| self.decide(it, &CHECK, it.cost_or_one()));
+            let pending =
+                some.iter().map(|Object(check)| self.decide(check, &CHECK, check.cost_or_one()));
             answers.extend(join_all(pending).await);
         }
-        Ok(json(StatusCode::OK, JSON, &BatchResponse::of(&answers)))
+        for refusal in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+            self.daemon.reject(&refusal.0.detail);
+        }
+        Ok(json(StatusCode::OK, JSON, &BatchResponse::from_answers(&answers)))
     }
 
     async fn decide(

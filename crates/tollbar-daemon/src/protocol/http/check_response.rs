@@ -165,8 +165,8 @@ struct BatchError<'v> {
 }
 
 impl<'v> BatchResponse<'v> {
-    pub(super) fn of(answers: &'v [Result<CheckAnswer, Refusal>]) -> Self {
-        let item = |it: &'v Result<CheckAnswer, Refusal>| match it {
+    pub(super) fn from_answers(answers: &'v [Result<CheckAnswer, Refusal>]) -> Self {
+        let item = |result: &'v Result<CheckAnswer, Refusal>| match result {
             Ok(answer) => BatchItem::Answer(CheckResponse::in_batch(answer.as_ref())),
             Err(refusal) => BatchItem::Error(BatchError {
                 status: refusal.status().as_u16(),
@@ -181,10 +181,10 @@ impl<'v> CheckResponse<'v> {
     /// Returns the answer to a request of a batch, with its status.
     pub(super) fn in_batch(answer: AnswerRef<'v>) -> Self {
         let status = Some(status_of(answer.verdict).as_u16());
-        Self { status, ..Self::of(answer) }
+        Self { status, ..Self::from_answer(answer) }
     }
 
-    pub(super) fn of(answer: AnswerRef<'v>) -> Self {
+    pub(super) fn from_answer(answer: AnswerRef<'v>) -> Self {
         let AnswerRef { verdict, decision_id, lease, receipt } = answer;
         let Summary {
             is_allowed,
@@ -213,8 +213,8 @@ impl<'v> CheckResponse<'v> {
             delay_ms: millis(delay),
             reset_at: reset_at.map(Rfc3339),
             decision_id,
-            lease: lease.map(|it| &*it.text),
-            lease_ends_at: lease.and_then(|it| it.ends_at).map(Rfc3339),
+            lease: lease.map(|lease| &*lease.text),
+            lease_ends_at: lease.and_then(|lease| lease.ends_at).map(Rfc3339),
             receipt,
             status: None,
             decisions: DecisionList(verdict),
@@ -231,7 +231,7 @@ pub(super) fn response(
     let AnswerRef { verdict, decision_id, .. } = answer;
     let status = status_of(verdict);
     let mut response = if verdict.is_allowed() || format() != Format::Problem {
-        let response = CheckResponse::of(answer);
+        let response = CheckResponse::from_answer(answer);
         body(status, JSON, |to| write::response(&response, to))
     } else {
         let denial = Denial::new(verdict, verdict.retry_after());
@@ -287,25 +287,27 @@ impl From<Enforcement> for CapacityName {
 
 impl Serialize for DecisionList<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(self.0.decisions().map(|it| Decision::of(&it)))
+        to.collect_seq(
+            self.0.decisions().map(|rule_decision| Decision::from_rule_decision(&rule_decision)),
+        )
     }
 }
 
 impl<'v> Decision<'v> {
-    fn of(it: &RuleDecision<'v>) -> Self {
-        let decision = it.decision();
+    fn from_rule_decision(rule_decision: &RuleDecision<'v>) -> Self {
+        let decision = rule_decision.decision();
         Self {
-            rule: &it.rule().name,
-            limit_text: it.limit().text(),
-            tier: it.tier(),
-            capacity: it.enforcement().into(),
+            rule: &rule_decision.rule().name,
+            limit_text: rule_decision.limit().text(),
+            tier: rule_decision.tier(),
+            capacity: rule_decision.enforcement().into(),
             allowed: decision.is_allowed(),
-            degraded: it.degraded().is_some(),
-            cost: it.cost(),
+            degraded: rule_decision.degraded().is_some(),
+            cost: rule_decision.cost(),
             limit: decision.limit(),
-            remaining: it.remaining(),
-            retry_after_ms: decision.denied().and_then(|it| it.retry_after()).map(millis),
-            reset_at: it.reset_at().map(Rfc3339),
+            remaining: rule_decision.remaining(),
+            retry_after_ms: decision.denied().and_then(|denial| denial.retry_after()).map(millis),
+            reset_at: rule_decision.reset_at().map(Rfc3339),
         }
     }
 }

@@ -88,38 +88,38 @@ enum FateName {
 }
 
 impl<'e> ExplainResponse<'e> {
-    pub fn of(explanation: &'e Explanation) -> Self {
+    pub fn from_explanation(explanation: &'e Explanation) -> Self {
         Self {
             method: &explanation.method,
             path: &explanation.path,
             allowed: explanation.is_allowed,
             summary: &explanation.summary,
-            rules: explanation.rules.iter().map(RuleRow::of).collect(),
+            rules: explanation.rules.iter().map(RuleRow::from_rule).collect(),
             store_error: explanation.store_error.as_deref(),
         }
     }
 }
 
 impl<'e> RuleRow<'e> {
-    fn of(rule: &'e RuleExplanation) -> Self {
+    fn from_rule(rule: &'e RuleExplanation) -> Self {
         Self {
             name: &rule.name,
-            fate: FateName::of(rule.fate),
+            fate: FateName::from_fate(rule.fate),
             why: &rule.why,
             tier: rule.tier.as_deref(),
             cost: rule.cost,
             subject: rule.subject.as_deref(),
-            limits: rule.limits.iter().map(LimitRow::of).collect(),
+            limits: rule.limits.iter().map(LimitRow::from_limit).collect(),
         }
     }
 }
 
 impl<'e> LimitRow<'e> {
-    fn of(limit: &'e LimitExplanation) -> Self {
+    fn from_limit(limit: &'e LimitExplanation) -> Self {
         Self {
             text: &limit.text,
             algorithm: limit.algorithm,
-            capacity: limit.capacity.into(),
+            capacity: limit.enforcement.into(),
             limit: limit.limit,
             remaining: limit.remaining,
             reset_at: limit.reset_at.map(Rfc3339),
@@ -130,7 +130,7 @@ impl<'e> LimitRow<'e> {
 }
 
 impl FateName {
-    fn of(fate: RuleFate) -> Self {
+    fn from_fate(fate: RuleFate) -> Self {
         match fate {
             RuleFate::NotMatched => Self::NotMatched,
             RuleFate::Applied => Self::Applied,

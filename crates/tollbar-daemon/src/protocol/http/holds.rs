@@ -107,12 +107,12 @@ impl Api {
 }
 
 fn settlement_response(settlement: RuleSettlement) -> ApiResponse {
-    let charge = |it: LimitSettlement| SettledCharge {
-        rule: it.rule,
-        reserved: it.reserved,
-        spent: it.spent,
-        refunded: it.refunded,
-        overdrawn: it.overdrawn,
+    let charge = |limit: LimitSettlement| SettledCharge {
+        rule: limit.rule,
+        reserved: limit.reserved,
+        spent: limit.spent,
+        refunded: limit.refunded,
+        overdrawn: limit.overdrawn,
     };
     let RuleSettlement { limits, permits_returned, .. } = settlement;
     let charges = limits.into_iter().map(charge).collect();

@@ -1,6 +1,7 @@
 //! What is there to be read: what is left to somebody, why somebody was denied, what every rule makes
 //! of a request. And the one thing that puts counters back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -16,28 +17,36 @@ use super::check_response::{CheckResponse, ReasonName};
 use super::explain_response::ExplainResponse;
 use super::refusal::Refusal;
 use super::request::{CheckRequest, CheckTarget, Pairs, parse};
-use super::response::{ApiResponse, JSON, json};
+use super::response::{ApiResponse, JSON, body, json};
 use super::route::{CHECK, EXPLAIN, RESET};
-use crate::daemon::AnswerRef;
+use crate::daemon::{AnswerRef, Daemon};
 use crate::decision_log::DecisionId;
 use crate::rfc3339::Rfc3339;
 use crate::store::ahead_of_clock::AheadOfClock;
 
-/// The daemon is there.
+/// How the daemon and its parts are doing.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Health")]
-pub(crate) struct HealthResponse {
-    /// `ok`, or `degraded` while the store does not answer and rules' failure policies do.
-    pub(super) status: &'static str,
-    /// The same of the database, where there is one: while it does not answer, the last rules stay in
-    /// force.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) database: Option<&'static str>,
+pub struct HealthResponse {
+    /// `ok`, or `degraded` while any part is: requests are answered all the same.
+    #[schemars(with = "String", extend("enum" = ["ok", "degraded"]))]
+    status: &'static str,
+    /// `ok` or `degraded` for each part by its name, such as `store`, `database`, `tasks`, `snapshot` and `usage`.
+    /// A part that this daemon does not have is absent. The log says why a part is degraded.
+    parts: BTreeMap<&'static str, &'static str>,
     /// Denials by counters that owe more than their policy can, where there were any: the daemon is well,
     /// and their clients wait for the clock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ahead_of_clock: Option<AheadOfClock>,
+    ahead_of_clock: Option<AheadOfClock>,
+}
+
+impl HealthResponse {
+    pub fn new(daemon: &Daemon) -> Self {
+        let report = daemon.health.report();
+        let ahead_of_clock = AheadOfClock::from_engine(&daemon.engine);
+        Self { status: report.status(), parts: report.words(), ahead_of_clock }
+    }
 }
 
 /// Counters that were made fresh.
@@ -105,7 +114,7 @@ impl Api {
         let pairs = check.pairs();
         let request = check.request(&pairs, check.cost_or_one())?;
         let explanation = self.daemon.engine.explain(&request).await;
-        Ok(json(StatusCode::OK, JSON, &ExplainResponse::of(&explanation)))
+        Ok(json(StatusCode::OK, JSON, &ExplainResponse::from_explanation(&explanation)))
     }
 
     pub(super) async fn reset(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {
@@ -130,14 +139,14 @@ impl Api {
     /// Whoever asks says on whose behalf, as in a check; here the query does.
     pub(super) async fn usage(&self, query: &str) -> Result<ApiResponse, Refusal> {
         let input: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
-        let of = |name: &str| input.iter().find(|it| it.0 == name).map(|it| &*it.1);
-        let is_twice = |name: &str| input.iter().filter(|it| it.0 == name).count() > 1;
+        let of = |name: &str| input.iter().find(|pair| pair.0 == name).map(|pair| &*pair.1);
+        let is_twice = |name: &str| input.iter().filter(|pair| pair.0 == name).count() > 1;
         for name in ["method", "path"] {
             if is_twice(name) {
                 return Err(Refusal::bad_request(format!("`{name}` is there twice: send one")));
             }
         }
-        let others = input.iter().filter(|it| it.0 != "method" && it.0 != "path");
+        let others = input.iter().filter(|pair| pair.0 != "method" && pair.0 != "path");
         let pairs: Pairs<'_> = others.map(|(name, value)| (&**name, &**value)).collect();
         if pairs.is_empty() {
             return Err(Refusal::bad_request(
@@ -147,15 +156,16 @@ impl Api {
         let (method, path) = (of("method").unwrap_or("GET"), of("path").unwrap_or("/"));
         let request = Request::new(method, path)?.with_attributes(&pairs)?.with_cost(0);
         let verdict = self.daemon.engine.check(&request).await;
-        let live = verdict.decisions().filter(|it| it.enforcement() == Enforcement::Live);
-        let usage = live.map(|it| LimitUsage {
-            rule_id: it.rule().identity(),
-            rule: &it.rule().name,
-            limit_text: it.limit().text(),
-            limit: it.decision().limit(),
-            remaining: it.remaining(),
-            reset_at: it.reset_at().map(Rfc3339),
-            window_seconds: it.limit().policy().window().as_millis().div_ceil(1_000) as u64,
+        let live =
+            verdict.decisions().filter(|decision| decision.enforcement() == Enforcement::Live);
+        let usage = live.map(|decision| LimitUsage {
+            rule_id: decision.rule().identity(),
+            rule: &decision.rule().name,
+            limit_text: decision.limit().text(),
+            limit: decision.decision().limit(),
+            remaining: decision.remaining(),
+            reset_at: decision.reset_at().map(Rfc3339),
+            window_seconds: decision.limit().policy().window().as_millis().div_ceil(1_000) as u64,
         });
         let response = UsageResponse {
             reason: verdict.reason().into(),
@@ -167,47 +177,55 @@ impl Api {
 
     pub(super) async fn decision(&self, id: &str) -> Result<ApiResponse, Refusal> {
         let id = DecisionId::parse(id).ok_or_else(Refusal::unknown_decision)?;
-        let denial = self.daemon.decision_log.find(id).ok_or_else(Refusal::unknown_decision)?;
-        let logged = denial.request.as_deref();
-        let explanation = match logged {
-            Some(logged) => self.explain_again(logged).await,
-            None => None,
-        };
-        let why = describe_denial(&denial.verdict);
-        let verdict = &denial.verdict;
-        let answer = AnswerRef { verdict, decision_id: id, lease: None, receipt: None };
-        let response = DecisionResponse {
-            decided_at: Rfc3339(denial.at),
-            why,
-            request: logged.and_then(|it| serde_json::from_str(it).ok()),
-            verdict: CheckResponse::of(answer),
-            now: explanation.as_ref().map(ExplainResponse::of),
-        };
-        Ok(json(StatusCode::OK, JSON, &response))
+        let json = explain_decision(&self.daemon, id).await;
+        let json = json.ok_or_else(Refusal::unknown_decision)?;
+        Ok(body(StatusCode::OK, JSON, |to| to.extend_from_slice(&json)))
     }
+}
 
-    /// Only a request under all rules can be explained.
-    async fn explain_again(&self, logged: &str) -> Option<tollbar_rules::Explanation> {
-        let check: CheckRequest<'_> = serde_json::from_str(logged).ok()?;
-        let CheckTarget::Request = check.target(&CHECK).ok()? else {
-            return None;
-        };
-        let pairs = check.pairs();
-        let request = check.request(&pairs, check.cost_or_one()).ok()?;
-        Some(self.daemon.engine.explain(&request).await)
-    }
+/// Why a request was denied and what every rule makes of it now, as JSON; `None` where no denial of that id is
+/// remembered.
+pub(crate) async fn explain_decision(daemon: &Daemon, id: DecisionId) -> Option<Vec<u8>> {
+    let denial = daemon.decision_log.find(id)?;
+    let logged = denial.request.as_deref();
+    let explanation = match logged {
+        Some(logged) => explain_again(daemon, logged).await,
+        None => None,
+    };
+    let verdict = &denial.verdict;
+    let answer = AnswerRef { verdict, decision_id: id, lease: None, receipt: None };
+    let response = DecisionResponse {
+        decided_at: Rfc3339(denial.at),
+        why: describe_denial(verdict),
+        request: logged.and_then(|text| serde_json::from_str(text).ok()),
+        verdict: CheckResponse::from_answer(answer),
+        now: explanation.as_ref().map(ExplainResponse::from_explanation),
+    };
+    serde_json::to_vec(&response).ok()
+}
+
+/// Only a request under all rules can be explained.
+async fn explain_again(daemon: &Daemon, logged: &str) -> Option<tollbar_rules::Explanation> {
+    let check: CheckRequest<'_> = serde_json::from_str(logged).ok()?;
+    let CheckTarget::Request = check.target(&CHECK).ok()? else {
+        return None;
+    };
+    let pairs = check.pairs();
+    let request = check.request(&pairs, check.cost_or_one()).ok()?;
+    Some(daemon.engine.explain(&request).await)
 }
 
 /// Why a request was denied, in a sentence.
 pub fn describe_denial(verdict: &Verdict) -> String {
-    let name = verdict.rule().map_or("a rule", |it| &it.name);
+    let name = verdict.rule().map_or("a rule", |rule| &rule.name);
     match (verdict.reason(), verdict.binding()) {
         (Reason::MissingAttribute { attribute, .. }, _) => {
             format!("`{name}` counts by `{attribute}`, which the request lacked")
         }
         (Reason::Banned { rule, ban, .. }, _) => {
-            let under = rule.map_or_else(String::new, |it| format!(" under `{}`", it.name));
-            let reason = ban.reason.as_deref().map_or_else(String::new, |it| format!(": {it}"));
+            let under = rule.map_or_else(String::new, |rule| format!(" under `{}`", rule.name));
+            let reason =
+                ban.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
             format!("`{}` is banned{under}{reason}", ban.subject)
         }
         (Reason::TooManyLimits { count }, _) => {
@@ -224,13 +242,13 @@ pub fn describe_denial(verdict: &Verdict) -> String {
                 .to_owned()
         }
         (Reason::Unsupported, _) => "the store could not do what it asked".to_owned(),
-        (_, Some(it)) => {
-            let (limit, cost) = (it.limit().text(), it.cost());
-            let share = match it.degraded() {
+        (_, Some(binding)) => {
+            let (limit, cost) = (binding.limit().text(), binding.cost());
+            let share = match binding.degraded() {
                 Some(Degraded::Fallback) => " of this node's share",
                 Some(Degraded::Allowed | Degraded::Denied) | None => "",
             };
-            let how = match (verdict.outcome(), it.remaining()) {
+            let how = match (verdict.outcome(), binding.remaining()) {
                 (Outcome::Never, _) => {
                     format!("the request cost {cost}, more than that can ever hold")
                 }

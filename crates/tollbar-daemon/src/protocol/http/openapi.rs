@@ -98,7 +98,11 @@ fn operation(route: &Route, context: &mut GenContext) -> Operation {
     match &route.input {
         RequestInput::Nothing => {}
         RequestInput::Id => add_parameter(&mut operation, id_parameter()),
-        RequestInput::Query => query().into_iter().for_each(|it| add_parameter(&mut operation, it)),
+        RequestInput::Query => {
+            for parameter in query() {
+                add_parameter(&mut operation, parameter);
+            }
+        }
         RequestInput::Check(form) => {
             let schema = request_schema(context, |generator| form_schema(form, generator));
             set_json_body(&mut operation, &schema, form.example);

@@ -188,7 +188,7 @@ impl CheckRequest<'_> {
     }
 
     pub(super) fn pairs(&self) -> Pairs<'_> {
-        let input = self.attributes.as_ref().map_or(&[][..], |it| it.0.as_slice());
+        let input = self.attributes.as_ref().map_or(&[][..], |attributes| attributes.0.as_slice());
         input.iter().map(|(name, value)| (&*name.0, &*value.0)).collect()
     }
 
@@ -197,8 +197,8 @@ impl CheckRequest<'_> {
         pairs: &'q [(&'q str, &'q str)],
         cost: u64,
     ) -> Result<Request<'q>, InvalidRequest> {
-        let method = self.method.as_ref().map_or("GET", |it| &it.0);
-        let path = self.path.as_ref().map_or("/", |it| &it.0);
+        let method = self.method.as_ref().map_or("GET", |method| &method.0);
+        let path = self.path.as_ref().map_or("/", |path| &path.0);
         let mut request = Request::new(method, path)?;
         request.set_attributes(pairs)?;
         request.set_cost(cost);
@@ -212,13 +212,13 @@ impl CheckRequest<'_> {
     }
 
     pub(super) fn request_id(&self) -> Option<&str> {
-        self.request_id.as_ref().map(|it| &*it.0)
+        self.request_id.as_ref().map(|id| &*id.0)
     }
 }
 
 impl From<CriticalityName> for Criticality {
-    fn from(it: CriticalityName) -> Self {
-        match it {
+    fn from(name: CriticalityName) -> Self {
+        match name {
             CriticalityName::Low => Self::Low,
             CriticalityName::Normal => Self::Normal,
             CriticalityName::High => Self::High,
@@ -302,7 +302,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 /// Reads a body; what is wrong with it is told with line and column.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], example: &str) -> Result<T, Refusal> {
     let read: Result<Object<T>, _> = serde_json::from_slice(body);
-    read.map(|it| it.0).map_err(|error| {
+    read.map(|object| object.0).map_err(|error| {
         Refusal::bad_request(format!(
             "the body cannot be used: {error}; send JSON such as {example}"
         ))

@@ -22,9 +22,9 @@ const HEADERS_ALLOWED: usize = 6;
 const HEADERS_DENIED: usize = 12;
 
 /// An answer with JSON in it.
-pub(super) fn json(status: StatusCode, kind: HeaderValue, it: &impl Serialize) -> ApiResponse {
+pub(super) fn json(status: StatusCode, kind: HeaderValue, value: &impl Serialize) -> ApiResponse {
     // Fails only for maps whose keys are no texts, and there are none.
-    body(status, kind, |to| serde_json::to_writer(to, it).unwrap_or_default())
+    body(status, kind, |to| serde_json::to_writer(to, value).unwrap_or_default())
 }
 
 /// An answer with JSON in it that is written by `write`.

@@ -184,16 +184,16 @@ const fn route<T: JsonSchema>(
 
 impl Route {
     pub(super) fn find(path: &str) -> Option<&'static Self> {
-        ROUTES.iter().find(|it| it.is(path))
+        ROUTES.iter().find(|route| route.is(path))
     }
 
     pub(super) fn all() -> impl Iterator<Item = &'static str> {
-        ROUTES.iter().map(|it| it.path)
+        ROUTES.iter().map(|route| route.path)
     }
 
     /// The paths that take a body.
     pub(crate) fn with_bodies() -> impl Iterator<Item = &'static str> {
-        ROUTES.iter().filter(|it| it.has_body()).map(|it| it.path)
+        ROUTES.iter().filter(|route| route.has_body()).map(|route| route.path)
     }
 
     fn is(&self, path: &str) -> bool {
@@ -212,6 +212,11 @@ impl Route {
     /// True where it takes a body.
     pub(crate) fn has_body(&self) -> bool {
         matches!(self.input, RequestInput::Check(_) | RequestInput::Body(..))
+    }
+
+    /// True where it decides and charges, so that what it refuses counts as rejected.
+    pub(super) fn is_check(&self) -> bool {
+        matches!(self.operation, Operation::Check | Operation::CheckBatch | Operation::Reserve)
     }
 
     pub(super) fn method(&self) -> &'static str {

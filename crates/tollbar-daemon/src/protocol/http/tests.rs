@@ -25,19 +25,19 @@ rules:
   - { name: jobs, match: { path: /j }, algorithm: concurrency, limit: 1, lease: 30s }
 ";
 
-struct Daemon {
+struct TestDaemon {
     api: Api,
     clock: ManualClock,
 }
 
 /// An answer, read.
-struct Read {
+struct TestResponse {
     status: u16,
     headers: HeaderMap,
     body: Value,
 }
 
-impl Daemon {
+impl TestDaemon {
     fn new(token: Option<&str>) -> Self {
         Self::over(RULES, token)
     }
@@ -49,14 +49,14 @@ impl Daemon {
         let rules = RuleFile::parse("rules.yaml", rules).unwrap().rules;
         let engine =
             AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build().unwrap();
-        let token = token.map(|it| Arc::new(Tokens::parse(it).unwrap()));
+        let token = token.map(|text| Arc::new(Tokens::parse(text).unwrap()));
         let daemon = crate::daemon::Daemon::new(Arc::new(engine), Counters::Memory(store), token);
         Self { api: Api::new(Arc::new(daemon)), clock }
     }
 
-    fn ask(&self, request: Request<&[u8]>) -> Read {
+    fn ask(&self, request: Request<&[u8]>) -> TestResponse {
         let (head, body) = request.into_parts();
-        let head = Head { method: &head.method, uri: &head.uri, headers: &head.headers };
+        let head = RequestHead { method: &head.method, uri: &head.uri, headers: &head.headers };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let answer = match self.api.route_for(&head) {
             Ok(route) => runtime.block_on(self.api.answer(route, &head, body)),
@@ -64,25 +64,25 @@ impl Daemon {
         };
         let (parts, bytes) = answer.into_parts();
         let body = serde_json::from_slice(&bytes).unwrap_or_default();
-        Read { status: parts.status.as_u16(), headers: parts.headers, body }
+        TestResponse { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    fn send(&self, method: &str, path: &str, body: &[u8]) -> Read {
+    fn send(&self, method: &str, path: &str, body: &[u8]) -> TestResponse {
         self.ask(Request::builder().method(method).uri(path).body(body).unwrap())
     }
 
-    fn post(&self, path: &str, body: &str) -> Read {
+    fn post(&self, path: &str, body: &str) -> TestResponse {
         self.send("POST", path, body.as_bytes())
     }
 
-    fn get(&self, path: &str) -> Read {
+    fn get(&self, path: &str) -> TestResponse {
         self.send("GET", path, b"")
     }
 }
 
-impl Read {
+impl TestResponse {
     fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|it| it.to_str().unwrap())
+        self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 }
 
@@ -90,7 +90,7 @@ const SEVEN: &str = r#"{"attributes":{"user":"7"}}"#;
 
 #[test]
 fn a_check_is_counted_told_and_denied_with_an_honest_wait() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     let first = daemon.post("/v1/check", SEVEN);
     assert_eq!((first.status, &first.body["remaining"]), (200, &Value::from(1)));
     assert_eq!(daemon.post("/v1/check", SEVEN).status, 200);
@@ -131,7 +131,7 @@ fn a_check_is_counted_told_and_denied_with_an_honest_wait() {
 
 #[test]
 fn a_denial_is_a_problem_to_whoever_accepts_one() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     let ask = |path: &str, body: &str| {
         let request = Request::post(path).header("accept", "text/html, application/problem+json");
         daemon.ask(request.body(body.as_bytes()).unwrap())
@@ -166,7 +166,7 @@ rules:
   - { name: a, limit: 9/day, burst: 9 }
   - { name: b, limit: [{ limit: 8/day, burst: 8 }, { limit: 3/h, burst: 3 }] }
 ";
-    let daemon = Daemon::over(rules, None);
+    let daemon = TestDaemon::over(rules, None);
     let answer = daemon.post("/v1/check", SEVEN);
     assert_eq!(
         answer.header("ratelimit-policy"),
@@ -177,7 +177,7 @@ rules:
 
 #[test]
 fn what_never_passes_and_what_nothing_limits_are_told_apart() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     let never = daemon.post("/v1/check", r#"{"cost":3}"#);
     assert_eq!((never.status, &never.body["retryAfterMs"]), (422, &Value::Null));
     assert_eq!(never.body["error"], "cost_exceeds_limit");
@@ -196,7 +196,7 @@ fn what_never_passes_and_what_nothing_limits_are_told_apart() {
 
 #[test]
 fn one_rule_is_asked_alone_by_a_request_or_by_a_value() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     let by_request = r#"{"rule":"per_client","path":"/j","attributes":{"user":"7"}}"#;
     assert_eq!(daemon.post("/v1/check", by_request).body["remaining"], 1);
     let by_value = r#"{"rule":"per_client","subject":"user:7"}"#;
@@ -228,7 +228,7 @@ fn one_rule_is_asked_alone_by_a_request_or_by_a_value() {
 
 #[test]
 fn a_request_with_an_id_pays_once() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     let body = r#"{"attributes":{"user":"7"},"requestId":"a1"}"#;
     for _ in 0..3 {
         let answer = daemon.post("/v1/check", body);
@@ -242,7 +242,7 @@ fn a_request_with_an_id_pays_once() {
 
 #[test]
 fn a_peek_and_an_explanation_charge_nothing() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     for _ in 0..5 {
         assert_eq!(daemon.post("/v1/peek", SEVEN).body["remaining"], 2);
         assert_eq!(daemon.post("/v1/explain", SEVEN).body["allowed"], true);
@@ -253,7 +253,7 @@ fn a_peek_and_an_explanation_charge_nothing() {
 
 #[test]
 fn a_reset_makes_one_subject_fresh() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     let other = r#"{"attributes":{"user":"8"}}"#;
     for body in [SEVEN, SEVEN, other, other] {
         daemon.post("/v1/check", body);
@@ -273,7 +273,7 @@ fn a_reset_makes_one_subject_fresh() {
 
 #[test]
 fn a_batch_is_decided_one_by_one_and_a_wrong_one_charges_nothing() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     for wrong in [r#"{"attributes":{"path":"x"}}"#, r#"{"subject":"x"}"#, r#"{"ttlMs":1}"#] {
         let refused =
             daemon.post("/v1/check/batch", &format!(r#"{{"requests":[{SEVEN},{wrong}]}}"#));
@@ -283,7 +283,7 @@ fn a_batch_is_decided_one_by_one_and_a_wrong_one_charges_nothing() {
     let batch = format!(r#"{{"requests":[{SEVEN},{SEVEN},{SEVEN},{{"rule":"x"}}]}}"#);
     let answer = daemon.post("/v1/check/batch", &batch);
     let results = answer.body["results"].as_array().unwrap();
-    let statuses: Vec<_> = results.iter().map(|it| &it["status"]).collect();
+    let statuses: Vec<_> = results.iter().map(|result| &result["status"]).collect();
     assert_eq!(statuses, [200, 200, 429, 404]);
     assert_eq!(results[3]["error"], "unknown_rule");
     let many = format!(r#"{{"requests":[{}]}}"#, vec!["{}"; BATCH_MAX + 1].join(","));
@@ -297,7 +297,7 @@ fn a_batch_is_decided_one_by_one_and_a_wrong_one_charges_nothing() {
 
 #[test]
 fn only_the_whole_token_opens() {
-    let daemon = Daemon::new(Some("0123456789abcdef"));
+    let daemon = TestDaemon::new(Some("0123456789abcdef"));
     let ask = |bearer: Option<&str>| {
         let mut request = Request::post("/v1/check");
         if let Some(bearer) = bearer {
@@ -328,7 +328,7 @@ fn only_the_whole_token_opens() {
 
 #[test]
 fn other_methods_are_told_which_to_send() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     for (method, path, status, allow) in [
         ("GET", "/v1/check", 405, Some("POST, OPTIONS")),
         ("HEAD", "/v1/check", 405, Some("POST, OPTIONS")),

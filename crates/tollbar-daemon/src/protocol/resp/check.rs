@@ -1,5 +1,5 @@
 //! `TB.CHECK`, `TB.PEEK` and `TB.SUBJECT`: requests under the daemon's rules; `TB.RENEW` and
-//! `TB.RELEASE`: the permits that they hold.
+//! `TB.RELEASE`: the permits that they hold; `TB.EXPLAIN`: why one was denied.
 
 use arrayvec::ArrayVec;
 use thiserror::Error;
@@ -11,7 +11,8 @@ use tollbar_rules::{
 use super::frame::{ARGUMENTS_MAX, Arguments};
 use super::reply::{Excerpt, Replies};
 use crate::daemon::{AnswerRef, Daemon};
-use crate::protocol::http::{ReasonName, millis};
+use crate::decision_log::DecisionId;
+use crate::protocol::http::{ReasonName, explain_decision, millis};
 
 /// Pairs of what remains of a frame.
 type Attributes<'b> = ArrayVec<(&'b str, &'b str), { ARGUMENTS_MAX / 2 }>;
@@ -31,6 +32,8 @@ pub(super) enum CheckError {
     Cost(String),
     #[error("there is no criticality `{0}`: write low, normal, high or critical")]
     Criticality(String),
+    #[error("`{0}` is no decision id: write its 32 digits, as a denial or the log has them")]
+    DecisionId(String),
     #[error("attributes come in pairs, and the last name has no value behind it")]
     OddAttributes,
     #[error(transparent)]
@@ -83,6 +86,19 @@ pub(super) async fn subject(
     let options = CheckOptions::parse(&arguments[3..], OF_SUBJECT)?;
     let (cost, id) = (options.cost.unwrap_or(1), options.request_id);
     write(daemon.check_subject(rule, subject, cost, id).await?.as_ref(), replies);
+    Ok(())
+}
+
+/// `TB.EXPLAIN id`: what `GET /v1/decisions/{id}` answers, as JSON; null where no such denial is remembered.
+pub(super) async fn explain(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    let word = text(arguments[1])?;
+    let wrong = || CheckError::DecisionId(Excerpt(arguments[1]).to_string());
+    let id = DecisionId::parse(word).ok_or_else(wrong)?;
+    replies.bulk_or_null(explain_decision(daemon, id).await.as_deref());
     Ok(())
 }
 

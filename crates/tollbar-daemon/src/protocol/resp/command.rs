@@ -10,6 +10,7 @@ pub(super) enum Command {
     Client,
     Describe,
     Echo,
+    Explain,
     Hello,
     Info,
     Peek,
@@ -69,7 +70,7 @@ impl CommandSpec {
 }
 
 /// Every command.
-const COMMANDS: [CommandSpec; 16] = [
+const COMMANDS: [CommandSpec; 17] = [
     spec(Command::Auth, "auth", -2, "Shows the daemon's token").open(),
     spec(Command::Throttle, "cl.throttle", -1, "Counts a key under a limit, as redis-cell does")
         .counting(1),
@@ -83,6 +84,7 @@ const COMMANDS: [CommandSpec; 16] = [
     spec(Command::Reset, "reset", 1, "Makes the connection as new").open(),
     spec(Command::Select, "select", 2, "Takes database 0, which is the only one"),
     spec(Command::Check, "tb.check", -3, "Checks a request against the rules").counting(0),
+    spec(Command::Explain, "tb.explain", 2, "Tells why a request was denied, by its decision id"),
     spec(Command::Peek, "tb.peek", -3, "Tells what a request has left, and charges nothing"),
     spec(Command::Release, "tb.release", 2, "Gives the permits of a request back").counting(0),
     spec(Command::Renew, "tb.renew", 2, "Lets the permits of a request last longer").counting(0),

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 /// Which types there are: the third version has maps, booleans and a null of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Version {
+pub(crate) enum RespVersion {
     #[default]
     Two,
     Three,
@@ -14,7 +14,7 @@ pub(crate) enum Version {
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     bytes: Vec<u8>,
-    pub(crate) version: Version,
+    pub(crate) version: RespVersion,
 }
 
 /// The most of a client's own words that an error repeats.
@@ -70,25 +70,25 @@ impl Replies {
     /// The next `count` pairs of replies are its names and values; in version 2 they are one array.
     pub(crate) fn map(&mut self, count: usize) {
         match self.version {
-            Version::Two => self.head(b'*', 2 * count),
-            Version::Three => self.head(b'%', count),
+            RespVersion::Two => self.head(b'*', 2 * count),
+            RespVersion::Three => self.head(b'%', count),
         }
     }
 
     /// In version 2 a number, 1 or 0.
     pub(crate) fn boolean(&mut self, is_true: bool) {
         self.bytes.extend_from_slice(match (self.version, is_true) {
-            (Version::Two, false) => b":0\r\n",
-            (Version::Two, true) => b":1\r\n",
-            (Version::Three, false) => b"#f\r\n",
-            (Version::Three, true) => b"#t\r\n",
+            (RespVersion::Two, false) => b":0\r\n",
+            (RespVersion::Two, true) => b":1\r\n",
+            (RespVersion::Three, false) => b"#f\r\n",
+            (RespVersion::Three, true) => b"#t\r\n",
         });
     }
 
     pub(crate) fn null(&mut self) {
         self.bytes.extend_from_slice(match self.version {
-            Version::Two => b"$-1\r\n",
-            Version::Three => b"_\r\n",
+            RespVersion::Two => b"$-1\r\n",
+            RespVersion::Three => b"_\r\n",
         });
     }
 
@@ -125,11 +125,11 @@ pub(crate) struct Excerpt<'a>(pub(crate) &'a [u8]);
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = String::from_utf8_lossy(&self.0[..self.0.len().min(4 * EXCERPT_CHARS_MAX)]);
-        for (at, it) in text.chars().enumerate() {
-            match it {
+        for (at, c) in text.chars().enumerate() {
+            match c {
                 _ if at == EXCERPT_CHARS_MAX => return f.write_str(".."),
-                it if it.is_control() => f.write_char('?')?,
-                it => f.write_char(it)?,
+                c if c.is_control() => f.write_char('?')?,
+                c => f.write_char(c)?,
             }
         }
         Ok(())
@@ -140,7 +140,7 @@ impl fmt::Display for Excerpt<'_> {
 mod tests {
     use super::*;
 
-    fn written(version: Version, write: impl Fn(&mut Replies)) -> String {
+    fn written(version: RespVersion, write: impl Fn(&mut Replies)) -> String {
         let mut replies = Replies { version, ..Replies::default() };
         write(&mut replies);
         String::from_utf8(replies.bytes).unwrap()
@@ -160,11 +160,11 @@ mod tests {
             replies.null();
         };
         assert_eq!(
-            written(Version::Two, all),
+            written(RespVersion::Two, all),
             "+OK\r\n:-1\r\n:18446744073709551615\r\n$4\r\na\r\nb\r\n*0\r\n*2\r\n:1\r\n:0\r\n$-1\r\n"
         );
         assert_eq!(
-            written(Version::Three, all),
+            written(RespVersion::Three, all),
             "+OK\r\n:-1\r\n:18446744073709551615\r\n$4\r\na\r\nb\r\n*0\r\n%1\r\n#t\r\n#f\r\n_\r\n"
         );
     }
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn an_error_is_one_line_whatever_is_in_it() {
         let error = |replies: &mut Replies| replies.error("ERR a\r\n+OK\r\n");
-        assert_eq!(written(Version::Two, error), "-ERR a  +OK  \r\n");
+        assert_eq!(written(RespVersion::Two, error), "-ERR a  +OK  \r\n");
         assert_eq!(Excerpt(b"a\r\nb\xff").to_string(), "a??b\u{fffd}");
         let long = Excerpt(&[b'x'; 1_000]).to_string();
         assert_eq!(long, "x".repeat(64) + "..");

@@ -1,23 +1,24 @@
 //! One connection's conversation, apart from its bytes: who has shown the token, in which version it
 //! is answered, and which command does what.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use super::command;
 use super::command::{Command, CommandSpec};
 use super::frame;
 use super::frame::Arguments;
-use super::reply::{Excerpt, Replies, Version};
+use super::reply::{Excerpt, Replies, RespVersion};
 use super::throttle;
 use super::throttle::{Throttle, ThrottleLimits, Throttles};
-use super::{REPLIES_BYTES_MAX, Shared, check};
+use super::{REPLIES_BYTES_MAX, RespState, check};
 
 /// The longest name of a connection.
 const NAME_BYTES_MAX: usize = 128;
 
 /// What is remembered of a connection.
 pub(super) struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<RespState>,
     id: u64,
     name: Box<[u8]>,
     is_authorized: bool,
@@ -44,7 +45,7 @@ pub(super) enum NextStep {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>, id: u64) -> Self {
+    pub(super) fn new(shared: Arc<RespState>, id: u64) -> Self {
         let is_authorized = shared.daemon.tokens.is_none();
         Self { shared, id, name: Box::default(), is_authorized, limits: ThrottleLimits::default() }
     }
@@ -79,13 +80,14 @@ impl Session {
             let mut wrong = None;
             if self.is_authorized && name.eq_ignore_ascii_case(throttle::NAME) {
                 let throttle = Throttle::parse(&arguments);
-                match throttle.and_then(|it| throttles.push(it, &mut self.limits)) {
+                let (shared, limits) = (&self.shared, &mut self.limits);
+                match throttle.and_then(|throttle| throttles.push(throttle, shared, limits)) {
                     Ok(()) if !throttles.is_full() => continue,
                     Ok(()) => {}
                     Err(error) => wrong = Some(error),
                 }
                 throttles.decide(&self.shared, &mut self.limits, replies).await;
-                if let Some(error) = wrong {
+                if let Err(error) = self.count_rejected(wrong.map_or(Ok(()), Err)) {
                     replies.error(format_args!("Cell error: {error}"));
                 }
                 continue;
@@ -122,7 +124,11 @@ impl Session {
             Command::Throttle => {}
             Command::Check => {
                 let checked = check::check(arguments, &self.shared.daemon, replies).await;
-                write_error(checked, replies);
+                write_error(self.count_rejected(checked), replies);
+            }
+            Command::Explain => {
+                let explained = check::explain(arguments, &self.shared.daemon, replies).await;
+                write_error(explained, replies);
             }
             Command::Peek => {
                 let checked = check::peek(arguments, &self.shared.daemon, replies).await;
@@ -130,7 +136,7 @@ impl Session {
             }
             Command::Subject => {
                 let checked = check::subject(arguments, &self.shared.daemon, replies).await;
-                write_error(checked, replies);
+                write_error(self.count_rejected(checked), replies);
             }
             Command::Renew => {
                 let renewed = check::renew(arguments, &self.shared.daemon, replies).await;
@@ -157,7 +163,7 @@ impl Session {
             }
             Command::Reset => {
                 *self = Self::new(Arc::clone(&self.shared), self.id);
-                replies.version = Version::Two;
+                replies.version = RespVersion::Two;
                 replies.simple("RESET");
             }
             Command::Quit => {
@@ -166,6 +172,11 @@ impl Session {
             }
         }
         NextStep::Read
+    }
+
+    /// Counts a check that cannot be decided.
+    fn count_rejected<E: Display>(&self, checked: Result<(), E>) -> Result<(), E> {
+        checked.inspect_err(|error| self.shared.daemon.reject(&error.to_string()))
     }
 
     /// `AUTH [user] token`: there is one token, whoever shows it.
@@ -202,8 +213,8 @@ impl Session {
         let mut words = words.iter();
         match words.next() {
             None => {}
-            Some(&b"2") => version = Version::Two,
-            Some(&b"3") => version = Version::Three,
+            Some(&b"2") => version = RespVersion::Two,
+            Some(&b"3") => version = RespVersion::Three,
             Some(_) => {
                 return replies.error("NOPROTO unsupported protocol version: ask for 2 or 3");
             }
@@ -240,7 +251,7 @@ impl Session {
             replies.bulk(value.as_bytes());
         }
         replies.bulk(b"proto");
-        replies.integer(if version == Version::Two { 2 } else { 3 });
+        replies.integer(if version == RespVersion::Two { 2 } else { 3 });
         replies.bulk(b"id");
         replies.integer(self.id);
         for (name, value) in [("mode", "standalone"), ("role", "master")] {

@@ -1,5 +1,7 @@
 //! Conversations, by a clock that is moved.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
@@ -23,14 +25,14 @@ const RULES: &str = "rules:
 ";
 const TOKEN: &str = "0123456789abcdef";
 
-pub(super) fn shared(clock: &ManualClock, token: Option<&str>) -> Arc<Shared> {
+pub(super) fn shared(clock: &ManualClock, token: Option<&str>) -> Arc<RespState> {
     let store = Arc::new(MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build());
     let rules = RuleFile::parse("rules.yaml", RULES).unwrap().rules;
     let engine = AsyncEngine::new(rules, store.clone()).unwrap();
     let tokens = token.and_then(Tokens::parse).map(Arc::new);
     let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), tokens);
     let store = daemon.counters.store();
-    Arc::new(Shared { daemon: Arc::new(daemon), store })
+    Arc::new(RespState { daemon: Arc::new(daemon), store })
 }
 
 pub(super) fn clock() -> ManualClock {
@@ -85,7 +87,7 @@ async fn small_commands_are_answered_as_redis_does() {
         ("CLIENT ID", ":7\r\n"),
         ("CLIENT GETNAME", "$-1\r\n"),
         ("CLIENT SETINFO LIB-NAME redis-py", "+OK\r\n"),
-        ("COMMAND COUNT", ":16\r\n"),
+        ("COMMAND COUNT", ":17\r\n"),
         ("COMMAND INFO nothing", "*1\r\n$-1\r\n"),
         (
             "COMMAND INFO ping",
@@ -101,7 +103,7 @@ async fn small_commands_are_answered_as_redis_does() {
         ("AUTH x", "-ERR Client sent AUTH, but no password is set"),
         ("CLIENT KILL x", "-ERR unknown subcommand or wrong number of arguments for 'KILL'"),
         ("COMMAND GETKEYS x", "-ERR unknown subcommand 'GETKEYS' of COMMAND"),
-        ("COMMAND", "*16\r\n*6\r\n$4\r\nauth\r\n"),
+        ("COMMAND", "*17\r\n*6\r\n$4\r\nauth\r\n"),
         ("COMMAND DOCS ping", "*2\r\n$4\r\nping\r\n*4\r\n$7\r\nsummary\r\n"),
         ("INFO", "$"),
     ] {
@@ -286,12 +288,12 @@ async fn what_cannot_be_checked_is_told_with_what_to_write() {
 }
 
 /// Counts how often the other side writes.
-struct Counted {
+struct WriteCounter {
     stream: DuplexStream,
     writes: Arc<AtomicU64>,
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for WriteCounter {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -301,7 +303,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for WriteCounter {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -324,7 +326,7 @@ impl AsyncWrite for Counted {
 }
 
 /// A client, and the daemon's side of its connection.
-struct Line {
+struct TestConnection {
     client: DuplexStream,
     writes: Arc<AtomicU64>,
     served: JoinHandle<io::Result<()>>,
@@ -332,14 +334,17 @@ struct Line {
 }
 
 /// A connection that holds so many bytes on their way.
-fn line(bytes: usize, token: Option<&str>) -> Line {
+fn line(bytes: usize, token: Option<&str>) -> TestConnection {
     let (client, stream) = duplex(bytes);
     let writes = Arc::new(AtomicU64::new(0));
     let (stop, stopped) = ShutdownSignal::new();
     let session = Session::new(shared(&clock(), token), 1);
-    let served =
-        tokio::spawn(converse(Counted { stream, writes: Arc::clone(&writes) }, session, stopped));
-    Line { client, writes, served, stop: Some(stop) }
+    let served = tokio::spawn(converse(
+        WriteCounter { stream, writes: Arc::clone(&writes) },
+        session,
+        stopped,
+    ));
+    TestConnection { client, writes, served, stop: Some(stop) }
 }
 
 #[tokio::test]
@@ -435,7 +440,7 @@ async fn when_the_daemon_stops_what_was_asked_is_answered() {
 
 /// What has passed over a connection, in bytes.
 #[derive(Debug, Default)]
-struct Passed {
+struct PassedBytes {
     read: AtomicU64,
     written: AtomicU64,
     /// Read after the last reply.
@@ -444,7 +449,7 @@ struct Passed {
 }
 
 /// A client that never pauses: there is always another `PING` to be read.
-struct Endless(Arc<Passed>);
+struct Endless(Arc<PassedBytes>);
 
 impl AsyncRead for Endless {
     fn poll_read(
@@ -488,7 +493,7 @@ impl AsyncWrite for Endless {
 /// A client that never paused was served until the drain time was over, and its last commands were lost.
 #[tokio::test]
 async fn when_the_daemon_stops_a_client_that_never_pauses_is_answered_and_ended() {
-    let passed = Arc::new(Passed::default());
+    let passed = Arc::new(PassedBytes::default());
     let (stop, stopped) = ShutdownSignal::new();
     let session = Session::new(shared(&clock(), None), 1);
     let served = tokio::spawn(converse(Endless(Arc::clone(&passed)), session, stopped));
@@ -498,7 +503,8 @@ async fn when_the_daemon_stops_a_client_that_never_pauses_is_answered_and_ended(
     drop(stop);
     let ended = timeout(Duration::from_secs(10), served).await.expect("it ends by itself");
     ended.unwrap().unwrap();
-    let [read, written] = [&passed.read, &passed.written].map(|it| it.load(Ordering::Relaxed));
+    let [read, written] =
+        [&passed.read, &passed.written].map(|count| count.load(Ordering::Relaxed));
     assert_eq!(written, read / 6 * 7, "every whole command that was read is answered");
     // A socket that is closed over unread bytes is reset, and replies on their way are lost.
     assert!(passed.discarded.load(Ordering::Relaxed) > 0);

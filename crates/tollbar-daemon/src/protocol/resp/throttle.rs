@@ -5,15 +5,21 @@
 //! once: that is a token bucket of so many tokens that earns `count` in each `period`. Commands that
 //! follow each other are decided together, at one instant, so that their memory is fetched together.
 
+use std::borrow::Cow;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use thiserror::Error;
 use tollbar::{Batch, Decision, Entry, Outcome, Policy, PolicyError, Rate, Timestamp};
+use tollbar_rules::{AsyncEngine, GlobalOverrides, StandaloneLimit, Verdict};
 
-use super::Shared;
+use super::RespState;
 use super::frame::Arguments;
 use super::reply::{Excerpt, Replies};
+use crate::daemon::{Check, Daemon};
+use crate::decision_log::LoggedRequest;
+use crate::metrics::Outcome as CheckedOutcome;
 
 /// The name of the command.
 const COMMAND: &str = "CL.THROTTLE";
@@ -54,7 +60,11 @@ struct ThrottleParameters {
 #[derive(Debug)]
 struct ThrottleLimit {
     parameters: ThrottleParameters,
+    /// What a boost multiplies it by, in percent.
+    factor_percent: Option<u32>,
     policy: Policy,
+    /// The limit as logs have it, made when it first denies.
+    standalone: OnceLock<StandaloneLimit>,
 }
 
 /// The limits that a connection has used.
@@ -76,8 +86,17 @@ pub(super) struct Throttle<'b> {
 /// Commands that wait to be decided together.
 #[derive(Debug, Default)]
 pub(super) struct Throttles<'b> {
-    /// Each with the place of its limit.
-    waiting: ArrayVec<(Throttle<'b>, usize), TOGETHER_MAX>,
+    waiting: ArrayVec<WaitingThrottle<'b>, TOGETHER_MAX>,
+}
+
+/// A command that waits to be decided.
+#[derive(Debug)]
+struct WaitingThrottle<'b> {
+    throttle: Throttle<'b>,
+    /// The place of its limit.
+    limit: usize,
+    /// The verdict, where its key is banned: then nothing is charged.
+    ban: Option<Box<Verdict>>,
 }
 
 impl<'b> Throttle<'b> {
@@ -132,16 +151,25 @@ impl ThrottleParameters {
 }
 
 impl ThrottleLimits {
-    /// Where the limit of these numbers is; made where it is not known.
-    fn index_of(&mut self, parameters: ThrottleParameters) -> Result<usize, PolicyError> {
-        let is_it = |limit: &ThrottleLimit| limit.parameters == parameters;
+    /// Where the limit of these numbers is, multiplied by a boost; made where it is not known.
+    fn index_of(
+        &mut self,
+        parameters: ThrottleParameters,
+        factor_percent: Option<u32>,
+    ) -> Result<usize, PolicyError> {
+        let is_it = |limit: &ThrottleLimit| {
+            limit.parameters == parameters && limit.factor_percent == factor_percent
+        };
         if self.known.get(self.last).is_some_and(is_it) {
             return Ok(self.last);
         }
         self.last = if let Some(index) = self.known.iter().position(is_it) {
             index
         } else {
-            self.known.push(ThrottleLimit { parameters, policy: parameters.policy()? });
+            let policy = parameters.policy()?;
+            let policy = factor_percent.map_or(policy.clone(), |factor| policy.boosted(factor));
+            let standalone = OnceLock::new();
+            self.known.push(ThrottleLimit { parameters, factor_percent, policy, standalone });
             self.known.len() - 1
         };
         Ok(self.last)
@@ -158,48 +186,73 @@ impl<'b> Throttles<'b> {
     pub(super) fn push(
         &mut self,
         throttle: Throttle<'b>,
+        shared: &RespState,
         limits: &mut ThrottleLimits,
     ) -> Result<(), ThrottleError> {
-        let index = limits.index_of(throttle.parameters)?;
-        self.waiting.push((throttle, index));
+        let engine = &shared.daemon.engine;
+        let overrides = if engine.has_overrides() {
+            throttle.overrides(engine)
+        } else {
+            GlobalOverrides::default()
+        };
+        let limit = limits.index_of(throttle.parameters, overrides.factor_percent)?;
+        let ban = overrides.ban.map(Box::new);
+        self.waiting.push(WaitingThrottle { throttle, limit, ban });
         Ok(())
     }
 
     /// Decides all that wait, and answers them in their order.
     pub(super) async fn decide(
         &mut self,
-        shared: &Shared,
+        shared: &RespState,
         limits: &mut ThrottleLimits,
         replies: &mut Replies,
     ) {
         if self.waiting.is_empty() {
             return;
         }
-        let entry = |(throttle, index): &(Throttle<'b>, usize)| {
-            let policy = &limits.known[*index].policy;
-            Entry::new(throttle.key, policy).with_cost(throttle.quantity)
+        let daemon = &shared.daemon;
+        let cost = |waiting: &WaitingThrottle<'b>| match waiting.ban {
+            Some(_) => 0,
+            None => waiting.throttle.quantity,
+        };
+        let entry = |waiting: &WaitingThrottle<'b>| {
+            let policy = &limits.known[waiting.limit].policy;
+            Entry::new(waiting.throttle.key, policy).with_cost(cost(waiting))
         };
         let mut entries: ArrayVec<Entry<'_>, TOGETHER_MAX> =
             self.waiting.iter().map(entry).collect();
+        let began: ArrayVec<Option<Check>, TOGETHER_MAX> =
+            self.waiting.iter().map(|waiting| daemon.begin_standalone(cost(waiting))).collect();
         let answer = shared.store.decide(Batch::independent(&mut entries)).await;
         // Read afterwards: a reset that lies a second ahead of the decision must not become two.
-        let now = shared.daemon.now();
-        for ((throttle, _), entry) in self.waiting.iter().zip(&entries) {
+        let now = daemon.now();
+        for ((waiting, entry), began) in self.waiting.iter().zip(&entries).zip(began) {
+            let WaitingThrottle { throttle, limit, ban } = waiting;
+            let limit = &limits.known[*limit];
+            if let Some(ban) = ban {
+                throttle.conclude_ban(ban, daemon);
+                write_ban(limit.policy.capacity(), ban, replies);
+                continue;
+            }
             match (&answer, entry.decision()) {
                 (Ok(()), Some(decision)) => {
-                    if throttle.quantity > 0 {
-                        shared.daemon.count(decision.is_allowed());
-                    }
-                    if let Some(wait) = decision.denied().and_then(|it| it.retry_after()) {
-                        let (engine, policy) = (&shared.daemon.engine, entry.policy());
+                    throttle.conclude(limit, decision, began, daemon);
+                    if let Some(wait) = decision.denied().and_then(|denial| denial.retry_after()) {
+                        let (engine, policy) = (&daemon.engine, entry.policy());
                         engine.denied_elsewhere(COMMAND, entry.key(), policy, wait).await;
                     }
-                    if !write(throttle.parameters.limit(), &decision, now, replies) {
+                    if !write(limit.policy.capacity(), &decision, now, replies) {
                         replies.error("UNAVAILABLE the store has not counted");
                     }
                 }
                 // Five numbers have no place for a mark, so what was not counted is an error.
-                (Err(error), _) => replies.error(format_args!("UNAVAILABLE {error}")),
+                (Err(error), _) => {
+                    if error.is_outage() && throttle.quantity > 0 {
+                        daemon.count(CheckedOutcome::DegradedAllow);
+                    }
+                    replies.error(format_args!("UNAVAILABLE {error}"));
+                }
                 (Ok(()), None) => replies.error("UNAVAILABLE the store has not answered"),
             }
         }
@@ -209,6 +262,64 @@ impl<'b> Throttles<'b> {
             *limits = ThrottleLimits::default();
         }
     }
+}
+
+impl Throttle<'_> {
+    /// What bans and boosts under every rule say of the key, which is read as they are written: `user:42`. They
+    /// are texts of bounded length, so none is of a key that is not.
+    fn overrides(&self, engine: &AsyncEngine) -> GlobalOverrides {
+        let subject = str::from_utf8(self.key).ok();
+        let found = subject.and_then(|subject| engine.global_overrides_of_subject(subject).ok());
+        found.unwrap_or_default()
+    }
+
+    /// Counts and traces a decision, and records it if it denies.
+    fn conclude(
+        &self,
+        limit: &ThrottleLimit,
+        decision: Decision,
+        began: Option<Check>,
+        daemon: &Daemon,
+    ) {
+        let outcome =
+            if decision.is_allowed() { CheckedOutcome::Allow } else { CheckedOutcome::Deny };
+        let key = if decision.is_allowed() && began.is_none() {
+            Cow::Borrowed("")
+        } else {
+            String::from_utf8_lossy(self.key)
+        };
+        let verdict = || limit.standalone().verdict(self.quantity, decision);
+        let logged = || LoggedRequest::subject(COMMAND, &key, self.quantity);
+        daemon.conclude_standalone(outcome, self.quantity, began, verdict, logged);
+    }
+
+    fn conclude_ban(&self, ban: &Verdict, daemon: &Daemon) {
+        let key = String::from_utf8_lossy(self.key);
+        let logged = || LoggedRequest::subject(COMMAND, &key, self.quantity);
+        daemon.conclude(ban, &daemon.begin(self.quantity), logged);
+    }
+}
+
+impl ThrottleLimit {
+    fn standalone(&self) -> &StandaloneLimit {
+        self.standalone.get_or_init(|| {
+            let ThrottleParameters { count, period_s, .. } = self.parameters;
+            let text = format!("{count}/{period_s}s, {} at once", self.policy.capacity());
+            StandaloneLimit::new(COMMAND, &text, &self.policy)
+        })
+    }
+}
+
+/// Writes the five numbers of a key that is banned: nothing remains until the ban ends, if it does.
+fn write_ban(limit: u64, ban: &Verdict, replies: &mut Replies) {
+    let wait_s = ban.retry_after().map(|wait| wait.as_micros().div_ceil(1_000_000));
+    let wait_s = wait_s.map(|wait_s| i64::try_from(wait_s).unwrap_or(i64::MAX));
+    replies.array(5);
+    replies.integer(1_u8);
+    replies.integer(limit);
+    replies.integer(0_u8);
+    replies.integer(wait_s.unwrap_or(-1));
+    replies.integer(wait_s.unwrap_or(-1));
 }
 
 /// Writes five numbers: limited or not, the limit, what remains, when to come back or -1, when all is there

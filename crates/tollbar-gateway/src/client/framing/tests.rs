@@ -26,7 +26,7 @@ fn flaw(bytes: &[u8]) -> Option<HeadError> {
             None => None,
         })
         .to_vec();
-    assert!(flaws.iter().all(|it| *it == flaws[0]), "{flaws:?} of {}", bytes.escape_ascii());
+    assert!(flaws.iter().all(|flaw| *flaw == flaws[0]), "{flaws:?} of {}", bytes.escape_ascii());
     flaws[0]
 }
 
@@ -139,7 +139,7 @@ fn a_head_that_is_too_long_becomes_a_whole_one_that_is_shorter() {
             assert_eq!(flaw, expected);
             assert!(handed_on.len() < 96 * 1_024, "{} bytes", handed_on.len());
             assert!(handed_on.ends_with(b"\r\n\r\n"));
-            assert_eq!(handed_on.windows(4).filter(|it| it == b"\r\n\r\n").count(), 1);
+            assert_eq!(handed_on.windows(4).filter(|window| window == b"\r\n\r\n").count(), 1);
         }
     }
 }
@@ -184,7 +184,7 @@ proptest! {
         let bytes = parts.concat();
         let whole = read(bytes.as_bytes(), 1 << 20);
         let cut = read(bytes.as_bytes(), piece);
-        let kind = |end: Option<FramingEnd>| end.map(|it| match it {
+        let kind = |end: Option<FramingEnd>| end.map(|end| match end {
             FramingEnd::Refused { flaw, .. } => Some(flaw),
             FramingEnd::Broken => None,
         });

@@ -9,7 +9,7 @@ fn read(bytes: &[u8]) -> (Result<Option<SocketAddr>, String>, Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let mut rest = bytes;
-        let read = read_proxy_header(&mut rest).await.map_err(|it| it.to_string());
+        let read = read_proxy_header(&mut rest).await.map_err(|error| error.to_string());
         (read, rest.to_vec())
     })
 }
@@ -43,7 +43,7 @@ fn clients_are_read_and_nothing_behind_them_is() {
         (block(0x21, 0x31, &[0; 216]), None),
     ] {
         let followed = [&bytes[..], b"GET / HTTP/1.1\r\n"].concat();
-        let client = client.map(|it| it.parse().unwrap());
+        let client = client.map(|address| address.parse().unwrap());
         assert_eq!(read(&followed), (Ok(client), b"GET / HTTP/1.1\r\n".to_vec()));
     }
 }

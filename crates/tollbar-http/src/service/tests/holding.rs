@@ -1,5 +1,7 @@
 //! What requests hold, and that it always comes back.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use http_body::Frame;
 use tollbar_rules::{Request as Asked, TokenError};
 
@@ -10,10 +12,10 @@ use crate::{ResponseEnd, Settle};
 const HUNDRED: &str = "rules: [{ name: a, limit: 100/100s, algorithm: fixed_window }]";
 const TWO_IN_FLIGHT: &str = "rules: [{ name: a, limit: 2, algorithm: concurrency }]";
 
-fn settling(yaml: &str, settle: Settle) -> (TollbarService<Answers>, Engine) {
+fn settling(yaml: &str, settle: Settle) -> (TollbarService<PathService>, Engine) {
     let engine = engine(yaml).0;
     let layer = TollbarLayer::builder(&engine).cost(|_| 10).settle(settle).build();
-    (layer.layer(Answers), engine)
+    (layer.layer(PathService), engine)
 }
 
 /// What is left, without taking any of it.
@@ -76,15 +78,16 @@ async fn rules_multiply_what_was_spent() {
     let attributes = [("ip", "203.0.113.7")];
     let request = Asked::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
     let verdict = engine.check(&request.with_cost(0));
-    let left: Vec<u64> = verdict.decisions().map(|it| it.decision().remaining().unwrap()).collect();
+    let left: Vec<u64> =
+        verdict.decisions().map(|decision| decision.decision().remaining().unwrap()).collect();
     assert_eq!(left, [86, 993]);
 }
 
 /// How the last request ended.
-type Seen = Arc<std::sync::Mutex<Vec<ResponseEnd>>>;
+type SeenEnds = Arc<std::sync::Mutex<Vec<ResponseEnd>>>;
 
-fn watching(spent: impl Fn(&ResponseEnd) -> u64 + Send + Sync + 'static) -> (Settle, Seen) {
-    let seen = Seen::default();
+fn watching(spent: impl Fn(&ResponseEnd) -> u64 + Send + Sync + 'static) -> (Settle, SeenEnds) {
+    let seen = SeenEnds::default();
     let watched = Arc::clone(&seen);
     let settle = Settle::by(move |ending| {
         watched.lock().unwrap().push(ending.clone());
@@ -99,7 +102,9 @@ async fn a_client_that_goes_away_before_the_response_is_settled_too() {
     let engine = engine(HUNDRED).0;
     let layer = TollbarLayer::builder(&engine).cost(|_| 10).settle(settle).build();
     let (mut service, mut handle) =
-        tower_test::mock::spawn_with(|mock: tower_test::mock::Mock<_, Bodied>| layer.layer(mock));
+        tower_test::mock::spawn_with(|mock: tower_test::mock::Mock<_, FullResponse>| {
+            layer.layer(mock)
+        });
     handle.allow(2);
     assert!(service.poll_ready().is_ready());
     let future = service.call(request("/"));
@@ -207,7 +212,7 @@ fn permits_are_held_until_the_body_ends_or_is_dropped() {
     assert_eq!(left(&engine), 1);
     let mut second = streaming(&layer, &[Ok("abc")]);
     assert_eq!(left(&engine), 0);
-    let mut busy = layer.layer(Answers);
+    let mut busy = layer.layer(PathService);
     let response = futures_now(busy.call(request("/"))).unwrap();
     assert_eq!(response.status(), 429);
     // Nobody can know when a permit comes back.
@@ -229,7 +234,7 @@ fn permits_come_back_where_the_service_panics() {
     let inner = tower::service_fn(|_: Request<()>| async {
         std::future::ready(()).await;
         assert!(std::hint::black_box(false), "a bug of the handler's");
-        Ok::<_, Infallible>(Bodied::default())
+        Ok::<_, Infallible>(FullResponse::default())
     });
     let mut service = TollbarLayer::new(&engine).layer(inner);
     for _ in 0..5 {
@@ -245,7 +250,7 @@ async fn a_store_elsewhere_is_settled_with_in_the_background() {
     let store = Arc::new(later_by(Duration::from_millis(5)));
     let engine = AsyncEngine::new(rules(HUNDRED), store).unwrap();
     let layer = TollbarLayer::builder(engine).cost(|_| 10).settle(Settle::by(|_| 1)).build();
-    let service = layer.layer(Answers);
+    let service = layer.layer(PathService);
     for expected in ["90", "89", "88"] {
         let response = get(&service, "/200/x").await;
         assert_eq!(response.headers()["x-ratelimit-remaining"], expected);
@@ -286,19 +291,44 @@ async fn what_cannot_be_settled_renewed_or_given_back_is_reported() {
             Some(settle) => layer.settle(settle),
             None => layer,
         };
-        let service = layer.build().layer(Answers);
+        let service = layer.build().layer(PathService);
         let response = get(&service, "/200/x").await;
         assert_eq!(response.status(), 200);
         store.set_down(true);
         if is_leased {
-            // The next renewal.
-            next(&mut errors).await;
+            // All renewals until the lease ends.
+            let error = next(&mut errors).await;
+            assert!(error.starts_with("a lease has ended and its request goes on"), "{error}");
         }
         assert!(errors.try_recv().is_err());
         drop(response);
         next(&mut errors).await;
         assert!(errors.try_recv().is_err());
     }
+}
+
+/// There were three attempts in the time of a lease, and no more.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_is_tried_again_while_the_lease_lasts() {
+    let yaml = "rules: [{ name: a, limit: 1, algorithm: concurrency, lease: 30s }]";
+    let store = Arc::new(later_by(Duration::from_millis(5)));
+    let engine = AsyncEngine::new(rules(yaml), Arc::clone(&store) as Arc<_>).unwrap();
+    let (sender, mut errors) = tokio::sync::mpsc::unbounded_channel();
+    let report = move |error: &TokenError| sender.send(error.to_string()).unwrap();
+    let service = TollbarLayer::builder(engine).on_hold_error(report).build().layer(PathService);
+    let response = get(&service, "/200/x").await;
+    for _ in 0..5 {
+        // Of three attempts in the time of a lease, two would fail.
+        store.set_down(true);
+        tokio::time::sleep(Duration::from_secs(21)).await;
+        store.set_down(false);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert_eq!(get(&service, "/200/y").await.status(), 429, "the permit is held");
+    }
+    assert!(errors.try_recv().is_err(), "what has healed is not reported");
+    drop(response);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(get(&service, "/200/y").await.status(), 200);
 }
 
 /// The next error that is reported, within the minute in which a lease ends twice.

@@ -1,5 +1,7 @@
 //! Requests that wait: for their turn, or for a store.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::Instant;
@@ -9,9 +11,9 @@ use crate::testing::{later_by, rules};
 
 const ONE_A_SECOND: &str = "rules: [{ name: a, limit: 1/s, burst: 1 }]";
 
-fn waiting(yaml: &str, max_wait: Duration, max_waiters: usize) -> TollbarService<Answers> {
+fn waiting(yaml: &str, max_wait: Duration, max_waiters: usize) -> TollbarService<PathService> {
     let layer = TollbarLayer::builder(engine_by_tokio(yaml)).wait(max_wait, max_waiters).build();
-    layer.layer(Answers)
+    layer.layer(PathService)
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,12 +89,12 @@ async fn whoever_observes_is_told_once_of_each_request_however_long_it_waits() {
         let by = Arc::clone(&told);
         let service = TollbarLayer::builder(engine_by_tokio(ONE_A_SECOND))
             .wait(Duration::from_secs(5), max_waiters)
-            .on_decision(move |request, verdict| {
+            .on_decision(move |DecisionReport { request, verdict, .. }| {
                 assert_eq!(request.path(), "/x");
                 by.lock().unwrap().push(verdict.is_allowed());
             })
             .build()
-            .layer(Answers);
+            .layer(PathService);
         get(&service, "/x").await;
         tokio::join!(get(&service, "/x"), get(&service, "/x"));
         assert_eq!(*told.lock().unwrap(), expected);
@@ -101,7 +103,7 @@ async fn whoever_observes_is_told_once_of_each_request_however_long_it_waits() {
 
 /// When each of so many requests at once was answered, and how.
 async fn burst(
-    service: &TollbarService<Answers>,
+    service: &TollbarService<PathService>,
     count: usize,
 ) -> Vec<(u16, Duration, Option<String>)> {
     let start = Instant::now();
@@ -111,7 +113,7 @@ async fn burst(
             tokio::spawn(async move {
                 let response = get(&service, "/").await;
                 let retry_after = response.headers().get("retry-after");
-                let retry_after = retry_after.map(|it| it.to_str().unwrap().to_owned());
+                let retry_after = retry_after.map(|value| value.to_str().unwrap().to_owned());
                 (response.status().as_u16(), start.elapsed(), retry_after)
             })
         })
@@ -127,18 +129,18 @@ async fn burst(
 #[tokio::test(start_paused = true)]
 async fn requests_leave_a_queue_one_at_a_time_and_no_more_wait_than_it_holds() {
     let yaml = "rules: [{ name: a, limit: 2/s, queue: 3 }]";
-    let memory = TollbarLayer::new(engine_by_tokio(yaml)).layer(Answers);
-    let elsewhere = TollbarLayer::new(over_later(yaml, Duration::ZERO)).layer(Answers);
+    let memory = TollbarLayer::new(engine_by_tokio(yaml)).layer(PathService);
+    let elsewhere = TollbarLayer::new(over_later(yaml, Duration::ZERO)).layer(PathService);
     for service in [memory, elsewhere] {
         for _ in 0..2 {
             let answers = burst(&service, 10).await;
             let (left, denied) = answers.split_at(4);
-            let turns_ms: Vec<u128> = left.iter().map(|it| it.1.as_millis()).collect();
+            let turns_ms: Vec<u128> = left.iter().map(|answer| answer.1.as_millis()).collect();
             assert_eq!(turns_ms, [0, 500, 1_000, 1_500]);
-            assert!(left.iter().all(|it| it.0 == 200 && it.2.is_none()), "{left:?}");
+            assert!(left.iter().all(|answer| answer.0 == 200 && answer.2.is_none()), "{left:?}");
             // The queue is full: who does not fit in is told so at once, and when to come back.
             let full = (429, Duration::ZERO, Some("1".to_owned()));
-            assert!(denied.iter().all(|it| *it == full), "{denied:?}");
+            assert!(denied.iter().all(|answer| *answer == full), "{denied:?}");
             tokio::time::advance(Duration::from_millis(500)).await;
         }
     }
@@ -147,30 +149,31 @@ async fn requests_leave_a_queue_one_at_a_time_and_no_more_wait_than_it_holds() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_in_a_queue_longer_than_its_rule_says() {
     let yaml = "rules: [{ name: a, limit: 2/s, queue: 30, max_wait: 600ms }]";
-    let service = TollbarLayer::new(engine_by_tokio(yaml)).layer(Answers);
+    let service = TollbarLayer::new(engine_by_tokio(yaml)).layer(PathService);
     let answers = burst(&service, 10).await;
-    let allowed: Vec<_> = answers.iter().filter(|it| it.0 == 200).map(|it| it.1).collect();
+    let allowed: Vec<_> =
+        answers.iter().filter(|answer| answer.0 == 200).map(|answer| answer.1).collect();
     assert_eq!(allowed, [Duration::ZERO, Duration::from_millis(500)]);
-    assert!(answers.iter().all(|it| it.1 <= Duration::from_millis(500)));
+    assert!(answers.iter().all(|answer| answer.1 <= Duration::from_millis(500)));
 }
 
 /// Panics if it is called without having been ready, as tower allows it to.
 #[derive(Debug, Default)]
-struct Strict {
+struct StrictService {
     is_ready: bool,
 }
 
-impl Clone for Strict {
+impl Clone for StrictService {
     /// Readiness is not cloned.
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl Service<Request<()>> for Strict {
-    type Response = Bodied;
+impl Service<Request<()>> for StrictService {
+    type Response = FullResponse;
     type Error = Infallible;
-    type Future = Ready<Result<Bodied, Infallible>>;
+    type Future = Ready<Result<FullResponse, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.is_ready = true;
@@ -190,7 +193,7 @@ fn over_later(yaml: &str, delay: Duration) -> AsyncEngine {
 #[tokio::test(start_paused = true)]
 async fn the_service_that_was_ready_is_the_one_that_is_called() {
     let engine = over_later("rules: [{ name: a, limit: 5/min }]", Duration::from_millis(3));
-    let mut service = TollbarLayer::new(engine).layer(Strict::default());
+    let mut service = TollbarLayer::new(engine).layer(StrictService::default());
     for at in 0..8 {
         std::future::poll_fn(|context| service.poll_ready(context)).await.unwrap();
         let status = service.call(request("/")).await.unwrap().status();
@@ -201,7 +204,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 #[tokio::test(start_paused = true)]
 async fn a_store_elsewhere_is_asked_without_blocking() {
     let engine = over_later("rules: [{ name: a, limit: 5/min }]", Duration::from_millis(20));
-    let service = TollbarLayer::new(engine).layer(Answers);
+    let service = TollbarLayer::new(engine).layer(PathService);
     let start = Instant::now();
     let requests: Vec<_> = (0..50)
         .map(|_| {
@@ -226,11 +229,11 @@ fn futures_are_send() {
     }
     struct NotSync(#[expect(dead_code, reason = "only its type matters")] std::cell::Cell<u8>);
     #[derive(Clone)]
-    struct Any(Arc<AtomicBool>);
-    impl Service<Request<NotSync>> for Any {
-        type Response = Bodied;
+    struct FlagService(Arc<AtomicBool>);
+    impl Service<Request<NotSync>> for FlagService {
+        type Response = FullResponse;
         type Error = Infallible;
-        type Future = Ready<Result<Bodied, Infallible>>;
+        type Future = Ready<Result<FullResponse, Infallible>>;
 
         fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
             Poll::Ready(Ok(()))
@@ -242,7 +245,7 @@ fn futures_are_send() {
         }
     }
     let called = Arc::new(AtomicBool::new(false));
-    let mut service = layer(FIVE).layer(Any(Arc::clone(&called)));
+    let mut service = layer(FIVE).layer(FlagService(Arc::clone(&called)));
     let future = service.call(request("/").map(|()| NotSync(std::cell::Cell::new(0))));
     assert!(is_send(&future) && called.load(Ordering::Relaxed));
 }

@@ -1,11 +1,13 @@
 //! Who waits, who is told, and who has gone away.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::future::poll_fn;
 
 use super::*;
 
 fn queue(max_waiting: usize) -> Arc<RequestQueue> {
-    Arc::new(RequestQueue::new(max_waiting))
+    Arc::new(RequestQueue::new(max_waiting, FaultObserver::default()))
 }
 
 fn open(queue: &Arc<RequestQueue>) -> (Outbound, Arc<InFlight>) {
@@ -27,14 +29,14 @@ fn ready(outbound: &mut Outbound) -> Option<CheckManyRequest> {
 }
 
 fn paths(outbound: &mut Outbound) -> Vec<String> {
-    std::iter::from_fn(|| ready(outbound)).map(|it| it.request.unwrap().path).collect()
+    std::iter::from_fn(|| ready(outbound)).map(|message| message.request.unwrap().path).collect()
 }
 
 #[test]
 fn what_has_queued_goes_out_together_and_in_order() {
     let queue = queue(8);
     let (mut outbound, in_flight) = open(&queue);
-    let mut waiting: Vec<_> = ["a", "b", "c"].map(|it| queue.join(request(it)).unwrap()).into();
+    let mut waiting: Vec<_> = ["a", "b", "c"].map(|path| queue.join(request(path)).unwrap()).into();
     assert_eq!(paths(&mut outbound), ["a", "b", "c"]);
     assert_eq!(in_flight.next(), Some(1));
     assert!(
@@ -46,7 +48,8 @@ fn what_has_queued_goes_out_together_and_in_order() {
             in_flight.answer(id, Ok(CheckResponse { limit: Some(limit), ..Default::default() }))
         );
     }
-    let limits = waiting.iter_mut().map(|it| it.try_recv().unwrap().unwrap().limit.unwrap());
+    let limits =
+        waiting.iter_mut().map(|answer| answer.try_recv().unwrap().unwrap().limit.unwrap());
     assert_eq!(limits.collect::<Vec<_>>(), [10, 20, 30]);
 }
 
@@ -55,9 +58,12 @@ fn more_than_the_bound_are_turned_away_until_one_is_answered() {
     let queue = queue(2);
     let (mut outbound, in_flight) = open(&queue);
     let (_a, _b) = (queue.join(request("a")).unwrap(), queue.join(request("b")).unwrap());
-    assert!(matches!(queue.join(request("c")), Err(CheckError::Full { max_waiting: 2 })));
+    assert!(matches!(queue.join(request("c")), Err(CheckError::Overloaded { max_waiting: 2 })));
     assert_eq!(paths(&mut outbound), ["a", "b"]);
-    assert!(matches!(queue.join(request("c")), Err(CheckError::Full { .. })), "sent ones count");
+    assert!(
+        matches!(queue.join(request("c")), Err(CheckError::Overloaded { .. })),
+        "sent ones count"
+    );
     assert!(in_flight.answer(1, Ok(CheckResponse::default())));
     assert!(queue.join(request("c")).is_ok());
 }
@@ -94,7 +100,7 @@ fn when_nothing_can_be_sent_everybody_is_told_at_once() {
     let mut first = queue.join(request("sent")).unwrap();
     assert_eq!(paths(&mut outbound), ["sent"]);
     let mut second = queue.join(request("queued")).unwrap();
-    queue.fail("no route");
+    queue.fail(&Fault::Outage("no route".to_owned()));
     in_flight.lose("reset");
     assert!(matches!(first.try_recv().unwrap(), Err(CheckError::Lost { .. })));
     let told = second.try_recv().unwrap().unwrap_err().to_string();
@@ -138,4 +144,43 @@ async fn a_writer_ends_when_the_last_client_is_gone() {
     queue.close();
     queue.closed().await;
     assert!(writing.await.unwrap().is_none());
+}
+
+/// A wrong token was told as an outage, which failure policies allow.
+#[test]
+fn a_client_that_is_refused_is_told_so_and_not_of_an_outage() {
+    let queue = queue(8);
+    let _session = open(&queue);
+    let mut queued = queue.join(request("queued")).unwrap();
+    let (code, message) = (tonic::Code::Unauthenticated, "the token is wrong".to_owned());
+    queue.fail(&Fault::Refusal { code, message });
+    for error in [queued.try_recv().unwrap().unwrap_err(), queue.join(request("late")).unwrap_err()]
+    {
+        assert_eq!(error.to_string(), "refused, Unauthenticated: the token is wrong");
+        assert!(!error.is_outage());
+    }
+}
+
+#[test]
+fn overload_is_reported_once_until_half_of_the_places_are_free() {
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&reports);
+    let on_fault = move |error: &CheckError| lock(&seen).push(error.to_string());
+    let observer = FaultObserver(Some(Arc::new(on_fault)));
+    let queue = Arc::new(RequestQueue::new(4, observer));
+    let (mut outbound, in_flight) = open(&queue);
+    let mut next_id = 1;
+    for episode in 1..=2 {
+        let _waiting: Vec<_> = (0..4).map(|_| queue.join(request("a")).unwrap()).collect();
+        for _ in 0..100 {
+            assert!(queue.join(request("b")).is_err());
+        }
+        assert_eq!(lock(&reports).len(), episode);
+        assert_eq!(paths(&mut outbound).len(), 4);
+        for _ in 0..4 {
+            assert!(in_flight.answer(next_id, Ok(CheckResponse::default())));
+            next_id += 1;
+        }
+    }
+    assert!(lock(&reports)[0].starts_with("4 checks are waiting already"));
 }

@@ -28,7 +28,10 @@ pub(super) fn objections(text: &str) -> Vec<String> {
     let Some(file) = as_json(text) else {
         return vec!["this is not YAML".to_owned()];
     };
-    VALIDATOR.iter_errors(&file).map(|it| format!("{}: {it}", it.instance_path())).collect()
+    VALIDATOR
+        .iter_errors(&file)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect()
 }
 
 /// YAML as an editor sees it: plain scalars have the types of YAML 1.2.
@@ -72,7 +75,7 @@ fn node<'t>(event: Event<'t>, next: &mut impl FnMut() -> Option<Event<'t>>) -> O
 }
 
 fn scalar(text: &str, style: ScalarStyle) -> Value {
-    let is_number = text.starts_with(|it: char| it.is_ascii_digit() || it == '-');
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
     match text {
         text if style != ScalarStyle::Plain => text.into(),
         "" | "~" | "null" => Value::Null,
@@ -95,13 +98,13 @@ fn the_schema_is_a_schema() {
 #[test]
 fn every_example_in_the_documents_is_accepted() {
     let guides = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides"));
-    let guides = guides.unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+    let guides = guides.unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let names =
         guides.map(|name| format!("guides/{name}")).chain(["reference/rules.md".to_owned()]);
     let mut count = 0;
     for name in names {
         let text = document(&name);
-        for block in text.split("```yaml\n").skip(1).map(|it| it.split("```").next().unwrap()) {
+        for block in text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
             // Other files are YAML too.
             if RuleFile::parse(&name, block).is_ok() {
                 assert_eq!(objections(block), [] as [&str; 0], "{name}: {block}");

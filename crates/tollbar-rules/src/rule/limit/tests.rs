@@ -19,7 +19,7 @@ fn a_limit_means_a_policy() {
         ("1 per  calendar  week", "calendar_window", 1, 7 * 86_400),
     ];
     for (text, algorithm, limit, window_s) in table {
-        let made = Limit::of(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let made = Limit::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         let policy = made.policy();
         let seen = (policy.algorithm().name(), policy.limit(), policy.window().as_secs());
         assert_eq!(seen, (algorithm, limit, window_s), "{text}");
@@ -50,6 +50,15 @@ fn a_limit_means_a_policy() {
     let india = LimitOptions { utc_offset_minutes: Some(330), ..LimitOptions::default() };
     let daily = Limit::new("9/calendar day", india).unwrap();
     assert_eq!(daily.policy().utc_offset_minutes(), Some(330));
+    let strict =
+        LimitOptions { subwindows: Some(12), ..options(AlgorithmKind::SlidingWindowStrict) };
+    assert_eq!(Limit::new("9/h", strict).unwrap().policy().subwindows(), Some(12));
+    let warm_up = WarmUp { start: 3, over: Duration::from_mins(1), steps: 2 };
+    let warm = LimitOptions { warm_up: Some(warm_up), ..LimitOptions::default() };
+    assert_eq!(Limit::new("9/s", warm).unwrap().policy().warm_up(), Some(warm_up));
+    let max_wait = Some(Duration::from_millis(100));
+    let queue = LimitOptions { queue: Some(5), max_wait, ..LimitOptions::default() };
+    assert_eq!(Limit::new("9/s", queue).unwrap().policy().max_wait(), max_wait);
 }
 
 #[test]

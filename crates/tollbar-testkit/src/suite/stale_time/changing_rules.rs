@@ -140,7 +140,7 @@ fn judge(versions: &[Policy], key: &[u8], result: &TraceResult) -> Result<(), St
     let judged = if intervals.is_empty() {
         let largest = versions.iter().max_by_key(|policy| policy.limit());
         let largest = largest.expect("a rule has at least one version");
-        let admitted = result.admitted.iter().map(|it| it.span).collect();
+        let admitted = result.admitted.iter().map(|admission| admission.span).collect();
         AdmissionLog { admitted, ..AdmissionLog::default() }.at_most(largest, key)
     } else {
         judge_prices(versions, &intervals, result)

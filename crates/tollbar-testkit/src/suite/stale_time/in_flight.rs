@@ -75,8 +75,9 @@ fn play(
     let mut behind_us = 0;
     let mut held: Vec<HeldPermit> = Vec::new();
     let mut returned: Vec<(u64, u64)> = Vec::new();
-    let each_permit = |it: &HeldPermit| {
-        std::iter::repeat_n((it.from_us, it.until_us), it.count as usize).collect::<Vec<_>>()
+    let each_permit = |permit: &HeldPermit| {
+        std::iter::repeat_n((permit.from_us, permit.until_us), permit.count as usize)
+            .collect::<Vec<_>>()
     };
     let key = simulation.keys[0].clone();
     for step in steps {
@@ -86,11 +87,11 @@ fn play(
         let moment = simulation.moment(step.staleness_us);
         let reading = Timestamp::from_micros(moment.read_us - behind_us);
         if let Some(ago) = step.release.filter(|_| !held.is_empty()) {
-            let mut it = held.remove(held.len().saturating_sub(1 + ago));
-            let count = it.count;
-            simulation.subject.release_lease(reading, &key, policy, it.stamp, count);
-            it.until_us = it.until_us.min(moment.applied_us);
-            returned.extend(each_permit(&it));
+            let mut permit = held.remove(held.len().saturating_sub(1 + ago));
+            let count = permit.count;
+            simulation.subject.release_lease(reading, &key, policy, permit.stamp, count);
+            permit.until_us = permit.until_us.min(moment.applied_us);
+            returned.extend(each_permit(&permit));
             continue;
         }
         let cost = simulation.trace_state.cost(step.next_move.price, policy);

@@ -123,7 +123,7 @@ fn play(
         }
     }
     let settlements = steps.iter().filter_map(|step| step.settlement);
-    let staleness_us_max = settlements.map(|it| it.staleness_us).max().unwrap_or(0);
+    let staleness_us_max = settlements.map(|settlement| settlement.staleness_us).max().unwrap_or(0);
     let Some(token) = policy.interval() else {
         return AdmissionLog { admitted: spent, ..AdmissionLog::default() }.at_most(policy, &key);
     };

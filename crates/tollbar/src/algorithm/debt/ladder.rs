@@ -33,8 +33,11 @@ impl Ladder {
             (common <= WIDE_DENOMINATOR_MAX).then_some(common)
         });
         // A full debt at any limit is at most one interval of that limit and the plain full debt.
-        let longest_us =
-            exact.iter().map(|it| it.numerator.div_ceil(it.denominator)).max().unwrap_or(0);
+        let longest_us = exact
+            .iter()
+            .map(|interval| interval.numerator.div_ceil(interval.denominator))
+            .max()
+            .unwrap_or(0);
         let most_us = longest_us + u128::from(plain.most_us) + 2;
         // Rounding up adds less than one unit for each token.
         let units_max = u128::from(PRODUCT_MAX - 1).checked_sub(plain.burst.into())?;

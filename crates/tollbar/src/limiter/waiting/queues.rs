@@ -165,7 +165,7 @@ impl WaitQueue {
         self.is_mixed |= self.turns.back().is_some_and(|last| last.width_ns != turn.width_ns);
         // Of the turns left over, one that has passed would meet the one after it, and one that is too
         // narrow is passed over: later waiters have to go after this one.
-        let is_over = |it: &Turn| it.at_us <= now_us || it.width_ns < turn.width_ns;
+        let is_over = |other: &Turn| other.at_us <= now_us || other.width_ns < turn.width_ns;
         while self.turns.get(self.waiters.len()).is_some_and(is_over) {
             self.turns.remove(self.waiters.len());
         }

@@ -67,7 +67,7 @@ impl<'a> CounterLeases<'a> {
     /// Writes the state back. One that has no lease left is all zero, and fresh.
     pub(super) fn save(&self, limit: u64) {
         let permits = self.state.own[PERMITS];
-        self.save_with_share(UsedShare::of(limit, limit.saturating_sub(permits)));
+        self.save_with_share(UsedShare::from_remaining(limit, limit.saturating_sub(permits)));
     }
 
     /// Writes the state back, of a counter that ranks by a share that is known already.

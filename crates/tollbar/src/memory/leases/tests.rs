@@ -80,11 +80,12 @@ fn leases_for_which_there_is_no_room_forgive_the_oldest_whole_and_are_counted() 
         }
         let in_flight = 5_000 - left();
         assert!(in_flight >= 60 && store.stats().forced_evictions > 0);
-        let returned = stamps.iter().map(|it| store.refund_now(b"key", &policy, *it, u64::MAX));
+        let returned =
+            stamps.iter().map(|stamp| store.refund_now(b"key", &policy, *stamp, u64::MAX));
         let returned: Vec<u64> = returned.collect();
         assert_eq!(returned.iter().sum::<u64>(), in_flight);
         // The oldest are gone, and the others whole.
-        let held: Vec<u64> = returned.into_iter().skip_while(|it| *it == 0).collect();
+        let held: Vec<u64> = returned.into_iter().skip_while(|permits| *permits == 0).collect();
         assert!(held.iter().copied().eq(61 - held.len() as u64..=60), "{held:?}");
         assert_eq!((left(), blocks(&store)), (5_000, 0));
     }

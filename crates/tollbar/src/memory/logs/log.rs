@@ -62,7 +62,7 @@ impl<'a> Log<'a> {
     #[inline]
     pub(super) fn save(&self, algorithm: &SlidingLog) {
         let remaining = algorithm.limit().saturating_sub(self.tokens());
-        let used = UsedShare::of(algorithm.limit(), remaining);
+        let used = UsedShare::from_remaining(algorithm.limit(), remaining);
         self.save_with_rank(EntryRank { used, fresh_at_us: algorithm.fresh_at_us(self) });
     }
 

@@ -22,6 +22,10 @@ pub(super) fn write_atomically<T>(
     });
     if written.is_err() {
         // What went wrong is told; that the remains could not be removed either adds nothing.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "the error that made the file useless is returned"
+        )]
         let _ = fs::remove_file(&beside);
     } else {
         sync_directory(path).map_err(SnapshotError::io("bring the snapshot's name to the disk"))?;
@@ -49,6 +53,7 @@ fn name_beside(path: &Path) -> Result<PathBuf, SnapshotError> {
 
 fn create(path: &Path) -> io::Result<File> {
     // Remains of a process that had our number and died; in a container it always has.
+    #[expect(clippy::let_underscore_must_use, reason = "a file that is not there needs no removal")]
     let _ = fs::remove_file(path);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

@@ -70,7 +70,7 @@ fn golden_charges() -> [(Policy, u64); 7] {
 fn a_snapshot_of_each_version_can_be_read_forever() {
     for golden in [GOLDEN_3, GOLDEN_4] {
         let (pairs, _) = golden.as_chunks::<2>();
-        let digit = |it: u8| char::from(it).to_digit(16).unwrap() as u8;
+        let digit = |byte: u8| char::from(byte).to_digit(16).unwrap() as u8;
         let bytes: Vec<u8> =
             pairs.iter().map(|[high, low]| digit(*high) << 4 | digit(*low)).collect();
         let store = restore(4, &bytes).unwrap();
@@ -150,12 +150,12 @@ fn a_very_small_store_is_restored_to_its_own_size_only() {
 }
 
 /// Does something while the snapshot is being written.
-struct Meanwhile<F> {
+struct InterruptedWriter<F> {
     bytes: Vec<u8>,
     act: Option<F>,
 }
 
-impl<F: FnOnce()> Write for Meanwhile<F> {
+impl<F: FnOnce()> Write for InterruptedWriter<F> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         if let Some(act) = self.act.take() {
             act();
@@ -188,7 +188,7 @@ fn counters_that_move_while_a_snapshot_is_taken_are_in_it_once() {
             check(&store, &format!("shrinks:{key}"), &word, 1);
         }
     };
-    let mut to = Meanwhile { bytes: Vec::new(), act: Some(act) };
+    let mut to = InterruptedWriter { bytes: Vec::new(), act: Some(act) };
     store.write_snapshot(&mut to).unwrap();
     let bytes = to.bytes;
     for max_keys in [50_000, 70_000] {

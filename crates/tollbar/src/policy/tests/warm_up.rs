@@ -156,7 +156,7 @@ fn everyday_steps_are_counted_exactly_in_few_parts() {
         let warm_up = WarmUp { start, steps, ..WARM_UP };
         let policy = Policy::token_bucket(rate).unwrap().with_warm_up(warm_up).unwrap();
         let intervals = policy.warm_up_intervals().unwrap();
-        let numerators = intervals.iter().map(|it| it.numerator_us).collect::<Vec<_>>();
+        let numerators = intervals.iter().map(|interval| interval.numerator_us).collect::<Vec<_>>();
         (intervals[0].denominator, numerators)
     };
     assert_eq!(intervals("100/s", 10, 3), (7, vec![700_000, 175_000, 100_000, 70_000]));

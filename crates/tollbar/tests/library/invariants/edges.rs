@@ -255,8 +255,9 @@ fn numbers_that_cannot_be_counted_are_refused() {
     let long_log = refused(Policy::sliding_window_log("10001/s"));
     assert_eq!(long_log, PolicyError::LogLimit { limit: 10_001 });
     assert!(Policy::sliding_window_log("10000/s").is_ok());
-    let burst =
-        |burst| refused(Policy::token_bucket("1/month").and_then(|it| it.with_burst(burst)));
+    let burst = |burst| {
+        refused(Policy::token_bucket("1/month").and_then(|policy| policy.with_burst(burst)))
+    };
     assert_eq!(burst(0), PolicyError::ZeroBurst);
     assert_eq!(burst(u64::MAX), PolicyError::BurstTooLarge { burst: u64::MAX });
     assert_eq!(refused(Concurrency::new(0).map(Concurrency::into_policy)), PolicyError::ZeroLimit);

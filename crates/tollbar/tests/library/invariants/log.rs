@@ -18,7 +18,7 @@ fn log() -> impl Strategy<Value = Policy> {
 }
 
 /// A charge that may be given back: what the store calls it, what the oracle does, what is left.
-struct Charged {
+struct OpenCharge {
     stamp: u64,
     event: u64,
     left: u64,
@@ -66,7 +66,7 @@ proptest! {
         let subject = MemorySubject::at(start);
         let mut oracle = Oracle::new();
         let mut trace_state = TraceState::at(start);
-        let mut charges: Vec<Charged> = Vec::new();
+        let mut charges: Vec<OpenCharge> = Vec::new();
         // The same as a pure function over words.
         let algorithm = policy.algorithm();
         let mut words = vec![0; algorithm.words()];
@@ -79,14 +79,14 @@ proptest! {
             prop_assert_eq!(got, algorithm.transition(&mut words, now, cost).into());
             if cost > 0 && got.outcome == Outcome::Allow {
                 prop_assert_eq!(algorithm.stamp(&words), stamp);
-                charges.push(Charged { stamp, event: charges.len() as u64, left: cost });
+                charges.push(OpenCharge { stamp, event: charges.len() as u64, left: cost });
             }
             trace_state.last = Some(got);
             let Some((which, eighths)) = refund.filter(|_| !charges.is_empty()) else {
                 continue;
             };
             let which = which % charges.len();
-            let Charged { stamp, event, left } = &mut charges[which];
+            let OpenCharge { stamp, event, left } = &mut charges[which];
             let amount = (*left * eighths).div_ceil(8).min(*left);
             let given_back = subject.store().refund(b"key", &policy, *stamp, amount).wait().unwrap();
             prop_assert_eq!(given_back, oracle.refund(now, b"key", &policy, *event, amount));

@@ -14,7 +14,7 @@ use super::{REQUESTS, holds_what_it_earns_in_a_tick, start};
 
 /// A request that was let in.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct AdmittedRequest {
     asked_us: u64,
     departs_us: u64,
     cost: u64,
@@ -24,7 +24,7 @@ fn queue() -> impl Strategy<Value = Policy> {
     strategy::policy_of(Kind::LeakyQueue)
 }
 
-fn places(policy: &Policy, start: Timestamp, moves: &[Move]) -> Vec<Place> {
+fn places(policy: &Policy, start: Timestamp, moves: &[Move]) -> Vec<AdmittedRequest> {
     let subject = MemorySubject::at(start);
     let subject: &dyn Subject = &subject;
     let mut trace_state = TraceState::at(start);
@@ -35,7 +35,7 @@ fn places(policy: &Policy, start: Timestamp, moves: &[Move]) -> Vec<Place> {
         let answer = subject.check(trace_state.now, b"key", policy, cost);
         if answer.outcome == Outcome::Allow && cost > 0 {
             let asked_us = trace_state.now.as_micros();
-            places.push(Place { asked_us, departs_us: asked_us + answer.delay_us, cost });
+            places.push(AdmittedRequest { asked_us, departs_us: asked_us + answer.delay_us, cost });
         }
         trace_state.last = Some(answer);
     }
@@ -63,7 +63,7 @@ proptest! {
             for later in &places[at + 1..] {
                 let apart_us = u128::from(later.departs_us).checked_sub(first.departs_us.into());
                 let (least_us, _) = intervals_us(&policy, cost);
-                prop_assert!(apart_us.is_some_and(|it| it >= least_us), "{first:?} {later:?}");
+                prop_assert!(apart_us.is_some_and(|us| us >= least_us), "{first:?} {later:?}");
                 cost += later.cost;
             }
         }

@@ -180,7 +180,9 @@ proptest! {
         let policy = plain.clone().with_warm_up(warm_up).unwrap();
         let intervals = policy.warm_up_intervals().unwrap();
         prop_assert_eq!(intervals.len(), steps as usize + 1);
-        let parts = |it: Interval| (u128::from(it.numerator_us), u128::from(it.denominator));
+        let parts = |interval: Interval| {
+            (u128::from(interval.numerator_us), u128::from(interval.denominator))
+        };
         for (step, interval) in intervals.iter().enumerate() {
             let climbed = (limit - first) * step as u64 / u64::from(steps);
             let (numerator, denominator) = parts(*interval);

@@ -13,9 +13,9 @@ use tollbar_testkit::later_store::LaterStore;
 use super::{permits, store};
 
 /// A store across a network, and what is left of its permits.
-struct Remote(Arc<LaterStore>);
+struct RemoteStore(Arc<LaterStore>);
 
-impl Remote {
+impl RemoteStore {
     fn new() -> Self {
         Self(Arc::new(LaterStore::new(store(100))))
     }
@@ -37,7 +37,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 fn limiter(
-    remote: &Remote,
+    remote: &RemoteStore,
     permits: &Concurrency,
     on_outage: OutagePolicy,
 ) -> AsyncConcurrencyLimiter {
@@ -45,7 +45,7 @@ fn limiter(
     builder.on_outage(on_outage).build().unwrap()
 }
 
-fn rates(remote: &Remote, on_outage: OutagePolicy) -> AsyncLimiter {
+fn rates(remote: &RemoteStore, on_outage: OutagePolicy) -> AsyncLimiter {
     let rate = Policy::token_bucket("100/s").unwrap().with_name("rate");
     AsyncLimiter::builder(rate, remote.0.clone()).on_outage(on_outage).build().unwrap()
 }
@@ -60,7 +60,7 @@ fn acquire(limiter: &AsyncConcurrencyLimiter, count: u64) -> Result<Permit<'stat
 
 #[test]
 fn permits_of_a_store_that_answers_later_come_back() {
-    let (remote, permits) = (Remote::new(), permits(2));
+    let (remote, permits) = (RemoteStore::new(), permits(2));
     let limiter = limiter(&remote, &permits, OutagePolicy::Allow);
     let permit = acquire(&limiter, 2).unwrap();
     assert_eq!((permit.count(), remote.left(&permits)), (2, 0));
@@ -70,17 +70,17 @@ fn permits_of_a_store_that_answers_later_come_back() {
     assert_eq!(remote.left(&permits), 2);
 
     let permit = acquire(&limiter, 2).unwrap();
-    block_on(permit.release());
+    block_on(permit.release()).unwrap();
     assert_eq!(remote.left(&permits), 2);
     let permit = acquire(&limiter, 2).unwrap().into_owned();
     assert_eq!((permit.count(), remote.left(&permits)), (2, 0));
-    block_on(permit.release());
+    block_on(permit.release()).unwrap();
     assert_eq!(remote.left(&permits), 2);
 }
 
 #[test]
 fn grants_of_a_store_that_answers_later_come_back() {
-    let (remote, permits) = (Remote::new(), permits(2));
+    let (remote, permits) = (RemoteStore::new(), permits(2));
     let other = Concurrency::new(5).unwrap().with_name("other");
     let limiter = rates(&remote, OutagePolicy::Allow);
     let admit = || {
@@ -93,13 +93,27 @@ fn grants_of_a_store_that_answers_later_come_back() {
 
     let grant = admit().unwrap();
     assert_eq!(admit().unwrap_err().decisions().unwrap().binding(), Some(1));
-    block_on(grant.release());
+    block_on(grant.release()).unwrap();
     assert_eq!((remote.left(&permits), remote.left(&other)), (2, 5));
 }
 
 #[test]
+fn a_release_that_the_store_does_not_take_is_an_error() {
+    let (remote, permits) = (RemoteStore::new(), permits(4));
+    let permits_limiter = limiter(&remote, &permits, OutagePolicy::Allow);
+    let permit = acquire(&permits_limiter, 1).unwrap();
+    let rates = rates(&remote, OutagePolicy::Allow);
+    let grant = block_on(rates.admit(Charges::new().permit("key", &permits, 1))).unwrap();
+    remote.0.set_down(true);
+    assert!(block_on(permit.release()).unwrap_err().is_outage());
+    assert!(block_on(grant.release()).unwrap_err().is_outage());
+    remote.0.set_down(false);
+    assert_eq!(remote.left(&permits), 2, "the store keeps what it was not asked for");
+}
+
+#[test]
 fn a_release_that_is_given_up_halfway_is_not_sent_twice() {
-    let (remote, permits) = (Remote::new(), permits(4));
+    let (remote, permits) = (RemoteStore::new(), permits(4));
     let limiter = limiter(&remote, &permits, OutagePolicy::Allow);
     let _held = acquire(&limiter, 2).unwrap();
     let permit = acquire(&limiter, 2).unwrap();
@@ -113,7 +127,7 @@ fn a_release_that_is_given_up_halfway_is_not_sent_twice() {
 
 #[test]
 fn without_an_answer_the_outage_policy_decides_and_the_permit_holds_nothing() {
-    let (remote, permits) = (Remote::new(), permits(2));
+    let (remote, permits) = (RemoteStore::new(), permits(2));
     remote.0.set_down(true);
     let allowing = limiter(&remote, &permits, OutagePolicy::Allow);
     let permit = acquire(&allowing, 1).unwrap().into_owned();
@@ -136,7 +150,7 @@ fn without_an_answer_the_outage_policy_decides_and_the_permit_holds_nothing() {
 
 #[test]
 fn permits_that_are_counted_here_during_an_outage_come_back() {
-    let (remote, permits) = (Remote::new(), permits(3));
+    let (remote, permits) = (RemoteStore::new(), permits(3));
     remote.0.set_down(true);
     let local = limiter(&remote, &permits, OutagePolicy::Local { nodes: 3 });
     let permit = acquire(&local, 1).unwrap();

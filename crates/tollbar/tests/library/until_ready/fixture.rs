@@ -1,4 +1,4 @@
-//! A world for waiters: an executor of one thread, a clock and a timer that stand still.
+//! A fixture for waiters: an executor of one thread, a clock and a timer that stand still.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,12 +19,12 @@ type Waiting = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// Counts how often it was woken.
 #[derive(Debug, Default)]
-pub(crate) struct Woken {
+pub(crate) struct WakeCounter {
     is_due: AtomicBool,
     pub(crate) count: AtomicUsize,
 }
 
-impl Wake for Woken {
+impl Wake for WakeCounter {
     fn wake(self: Arc<Self>) {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.is_due.store(true, Ordering::SeqCst);
@@ -33,7 +33,7 @@ impl Wake for Woken {
 
 struct Task {
     future: Option<Waiting>,
-    woken: Arc<Woken>,
+    woken: Arc<WakeCounter>,
 }
 
 /// Who went, and when.
@@ -78,7 +78,7 @@ impl Fixture {
     /// A task that waits for anything; its number.
     pub(crate) fn spawn(&mut self, future: impl Future<Output = Answer> + Send + 'static) -> usize {
         let future = Box::pin(future);
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(WakeCounter::default());
         woken.is_due.store(true, Ordering::SeqCst);
         self.tasks.push(Task { future: Some(future), woken });
         self.run();
@@ -154,6 +154,6 @@ impl Fixture {
 
     /// Who went and when, as pairs.
     pub(crate) fn went(&self) -> Vec<(usize, u64)> {
-        self.departures.iter().map(|it| (it.task, it.after_us)).collect()
+        self.departures.iter().map(|departure| (departure.task, departure.after_us)).collect()
     }
 }

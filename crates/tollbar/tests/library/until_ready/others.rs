@@ -44,7 +44,7 @@ fn every_kind_of_window_can_be_waited_for() {
         let mut fixture = Fixture::new(policy.clone());
         fixture.come_times("key", 7);
         fixture.finish();
-        let order: Vec<usize> = fixture.departures.iter().map(|it| it.task).collect();
+        let order: Vec<usize> = fixture.departures.iter().map(|departure| departure.task).collect();
         assert_eq!(order, [0, 1, 2, 3, 4, 5, 6], "{policy}");
         assert_eq!(fixture.departures[6].after_us, last_us, "{policy}");
         fixture.assert_empty();
@@ -102,13 +102,13 @@ fn no_more_wait_than_there_is_room_for() {
     fixture.assert_empty();
 }
 
-/// A world whose tasks take a permit each, and keep it.
-struct Permits {
+/// A fixture whose tasks take a permit each, and keep it.
+struct PermitFixture {
     fixture: Fixture,
     limiter: ConcurrencyLimiter,
 }
 
-impl Permits {
+impl PermitFixture {
     fn new(permits: Concurrency) -> Self {
         let fixture = Fixture::new(bucket());
         let store = MemoryStore::builder().max_keys(100).clock(fixture.clock.clone()).build();
@@ -127,13 +127,13 @@ impl Permits {
     }
 
     fn order(&self) -> Vec<usize> {
-        self.fixture.departures.iter().map(|it| it.task).collect()
+        self.fixture.departures.iter().map(|departure| departure.task).collect()
     }
 }
 
 #[test]
 fn a_permit_that_comes_back_goes_to_the_first_waiter_at_once() {
-    let mut permits = Permits::new(Concurrency::new(2).unwrap());
+    let mut permits = PermitFixture::new(Concurrency::new(2).unwrap());
     let limiter = permits.limiter.clone();
     let first = limiter.try_acquire("key").unwrap();
     let second = limiter.try_acquire("key").unwrap();
@@ -157,7 +157,7 @@ fn a_permit_that_comes_back_goes_to_the_first_waiter_at_once() {
 #[test]
 fn a_lease_that_ends_is_noticed_by_the_first_waiter() {
     let ttl = Duration::from_secs(1);
-    let mut permits = Permits::new(Concurrency::new(1).unwrap().with_lease(ttl).unwrap());
+    let mut permits = PermitFixture::new(Concurrency::new(1).unwrap().with_lease(ttl).unwrap());
     let lease = permits.limiter.lease("key").unwrap();
     permits.come();
     permits.come();
@@ -173,7 +173,7 @@ fn a_lease_that_ends_is_noticed_by_the_first_waiter() {
 #[test]
 fn a_lease_that_is_released_goes_to_the_first_waiter_at_once() {
     let ttl = Duration::from_secs(1);
-    let mut permits = Permits::new(Concurrency::new(1).unwrap().with_lease(ttl).unwrap());
+    let mut permits = PermitFixture::new(Concurrency::new(1).unwrap().with_lease(ttl).unwrap());
     let lease = permits.limiter.lease("key").unwrap();
     permits.come();
     assert!(permits.limiter.release(&lease));
@@ -185,7 +185,7 @@ fn a_lease_that_is_released_goes_to_the_first_waiter_at_once() {
 #[test]
 fn a_leased_permit_that_is_dropped_goes_to_the_first_waiter_at_once() {
     let ttl = Duration::from_secs(1);
-    let mut permits = Permits::new(Concurrency::new(1).unwrap().with_lease(ttl).unwrap());
+    let mut permits = PermitFixture::new(Concurrency::new(1).unwrap().with_lease(ttl).unwrap());
     let limiter = permits.limiter.clone();
     let permit = limiter.try_acquire("key").unwrap();
     permits.come();

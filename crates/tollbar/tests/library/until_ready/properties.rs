@@ -63,7 +63,9 @@ fn play(fixture: &mut Fixture, events: &[Event]) -> Vec<Left> {
         }
     }
     fixture.finish();
-    left.extend(fixture.departures.iter().map(|it| (it.after_us, costs[it.task])));
+    left.extend(
+        fixture.departures.iter().map(|departure| (departure.after_us, costs[departure.task])),
+    );
     left.sort_by_key(|(after_us, _)| *after_us);
     left
 }
@@ -98,7 +100,8 @@ proptest! {
         let mut fixture = Fixture::new(policy.clone());
         let left = play(&mut fixture, &events);
         assert_apart(&policy, &left)?;
-        prop_assert!(fixture.departures.is_sorted_by_key(|it| it.task), "{:?}", fixture.departures);
+        let is_in_order = fixture.departures.is_sorted_by_key(|departure| departure.task);
+        prop_assert!(is_in_order, "{:?}", fixture.departures);
         prop_assert_eq!(fixture.waiting(), [0; 0]);
         fixture.assert_empty();
     }
@@ -110,7 +113,8 @@ proptest! {
         let mut fixture = Fixture::new(policy.clone());
         let left = play(&mut fixture, &events);
         assert_apart(&policy, &left)?;
-        prop_assert!(fixture.departures.is_sorted_by_key(|it| it.task), "{:?}", fixture.departures);
+        let is_in_order = fixture.departures.is_sorted_by_key(|departure| departure.task);
+        prop_assert!(is_in_order, "{:?}", fixture.departures);
         fixture.assert_empty();
     }
 
@@ -122,7 +126,7 @@ proptest! {
     ) {
         let policy = Policy::leaky_queue("1/10us", length).unwrap();
         let mut fixture = Fixture::new(policy);
-        let here = events.into_iter().filter(|it| !matches!(it, Event::Elsewhere { .. }));
+        let here = events.into_iter().filter(|event| !matches!(event, Event::Elsewhere { .. }));
         for event in here {
             match event {
                 Event::Come { .. } => drop(fixture.come("key", 1)),

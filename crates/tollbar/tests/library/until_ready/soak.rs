@@ -1,5 +1,7 @@
 //! Ten thousand tasks on a real runtime and a real clock, with both kinds of timer.
 
+#![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,9 +14,9 @@ const INTERVAL_US: u64 = 500;
 
 /// A clock that everybody can read.
 #[derive(Debug, Clone)]
-struct Shared(Arc<SystemClock>);
+struct SharedClock(Arc<SystemClock>);
 
-impl Clock for Shared {
+impl Clock for SharedClock {
     fn now(&self) -> tollbar::Timestamp {
         self.0.now()
     }
@@ -29,7 +31,7 @@ enum Fate {
 }
 
 /// Waits, gives up after a while of its own, or is cancelled from outside. When it left, if it did.
-async fn one(limiter: Limiter, clock: Shared, task: usize) -> (Fate, u64) {
+async fn one(limiter: Limiter, clock: SharedClock, task: usize) -> (Fate, u64) {
     let key = (task % KEYS).to_string();
     let patience = Duration::from_micros(rand::random_range(1..400_000));
     match tokio::time::timeout(patience, limiter.wait(&key)).await {
@@ -40,7 +42,7 @@ async fn one(limiter: Limiter, clock: Shared, task: usize) -> (Fate, u64) {
     }
 }
 
-fn soak(limiter: &Limiter, clock: &Shared) {
+fn soak(limiter: &Limiter, clock: &SharedClock) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_time()
@@ -86,14 +88,14 @@ fn soak(limiter: &Limiter, clock: &Shared) {
     assert!(stats.bytes < 100_000, "{stats:?}");
 }
 
-fn rounds(builder: tollbar::LimiterBuilder, clock: &Shared) {
+fn rounds(builder: tollbar::LimiterBuilder, clock: &SharedClock) {
     let limiter = builder.build().unwrap();
     for _ in 0..5 {
         soak(&limiter, clock);
     }
 }
 
-fn limiter(clock: &Shared) -> tollbar::LimiterBuilder {
+fn limiter(clock: &SharedClock) -> tollbar::LimiterBuilder {
     let policy = Policy::leaky_queue("1/500us", 1_000).unwrap();
     Limiter::builder(policy).max_keys(1_000).clock(clock.clone())
 }
@@ -101,13 +103,13 @@ fn limiter(clock: &Shared) -> tollbar::LimiterBuilder {
 #[test]
 #[ignore = "long: ten thousand tasks in real time"]
 fn ten_thousand_tasks_wait_give_up_and_time_out_by_the_thread() {
-    let clock = Shared(Arc::new(SystemClock::new()));
+    let clock = SharedClock(Arc::new(SystemClock::new()));
     rounds(limiter(&clock), &clock);
 }
 
 #[test]
 #[ignore = "long: ten thousand tasks in real time"]
 fn ten_thousand_tasks_wait_give_up_and_time_out_by_the_runtime() {
-    let clock = Shared(Arc::new(SystemClock::new()));
+    let clock = SharedClock(Arc::new(SystemClock::new()));
     rounds(limiter(&clock).timer(tokio::time::sleep), &clock);
 }

@@ -88,12 +88,12 @@ fn a_denial_of_the_outage_policy_is_not_waited_for() {
 }
 
 /// Somebody who waits under a rule that changes.
-struct Changing {
+struct ChangingRule {
     fixture: Fixture,
     tenants: PolicyMap,
 }
 
-impl Changing {
+impl ChangingRule {
     /// One has gone at once.
     fn new() -> Self {
         let tenants = PolicyMap::new(every(10));
@@ -118,7 +118,7 @@ fn every(interval_us: u64) -> Policy {
 
 #[test]
 fn after_a_rule_change_nobody_moves_up_into_a_turn_that_is_too_short_for_it() {
-    let mut changing = Changing::new();
+    let mut changing = ChangingRule::new();
     let turns = [(10, 10), (100, 20), (10, 120)];
     let tasks = turns.map(|(interval_us, _)| changing.come(interval_us));
     changing.fixture.cancel(tasks[0]);
@@ -130,7 +130,7 @@ fn after_a_rule_change_nobody_moves_up_into_a_turn_that_is_too_short_for_it() {
 #[test]
 fn after_a_rule_change_no_place_is_given_back_under_another_interval() {
     for gives_up in [1, 2] {
-        let mut changing = Changing::new();
+        let mut changing = ChangingRule::new();
         let tasks = [10, 100, 10].map(|interval_us| changing.come(interval_us));
         // The last moves up, or is itself the one that was charged under the line's first rule.
         changing.fixture.cancel(tasks[gives_up]);
@@ -143,11 +143,11 @@ fn after_a_rule_change_no_place_is_given_back_under_another_interval() {
         changing.fixture.assert_empty();
     }
     // One charged under a later rule than the line's is not given back at all, by whoever it is.
-    let mut changing = Changing::new();
+    let mut changing = ChangingRule::new();
     let tasks = [100, 10].map(|interval_us| changing.come(interval_us));
     changing.fixture.cancel(tasks[0]);
     assert_eq!(changing.fixture.limiter.check("key").delay(), Duration::from_micros(120));
-    let mut changing = Changing::new();
+    let mut changing = ChangingRule::new();
     let tasks = [10, 100].map(|interval_us| changing.come(interval_us));
     changing.fixture.cancel(tasks[1]);
     assert_eq!(changing.fixture.limiter.check("key").delay(), Duration::from_micros(120));

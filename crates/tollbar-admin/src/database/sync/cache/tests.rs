@@ -4,9 +4,9 @@ use tollbar_rules::admin::SubjectType;
 
 use super::*;
 
-struct Scratch(PathBuf);
+struct ScratchFile(PathBuf);
 
-impl Scratch {
+impl ScratchFile {
     fn new(name: &str) -> (Self, Cache) {
         let path =
             std::env::temp_dir().join(format!("tollbar-cache-{}-{name}", std::process::id()));
@@ -15,7 +15,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -65,7 +65,7 @@ fn contents() -> DatabaseContents {
 
 #[test]
 fn what_is_written_is_read() {
-    let (_scratch, cache) = Scratch::new("read");
+    let (_scratch, cache) = ScratchFile::new("read");
     assert_eq!(cache.read().unwrap(), None);
     cache.write(&contents()).unwrap();
     let written = contents();
@@ -81,7 +81,7 @@ fn what_is_written_is_read() {
 
 #[test]
 fn a_row_that_changes_is_written_anew_and_one_that_is_gone_is_not() {
-    let (_scratch, cache) = Scratch::new("anew");
+    let (_scratch, cache) = ScratchFile::new("anew");
     let mut rows = contents();
     rows.rules.push(Arc::new(RuleRow { row: 10, ..RuleRow::clone(&rows.rules[0]) }));
     cache.write(&rows).unwrap();
@@ -92,7 +92,7 @@ fn a_row_that_changes_is_written_anew_and_one_that_is_gone_is_not() {
     for _ in 0..2 {
         cache.write(&rows).unwrap();
         let read = cache.read().unwrap().unwrap();
-        let versions: Vec<u64> = read.rules.iter().map(|it| it.version).collect();
+        let versions: Vec<u64> = read.rules.iter().map(|rule| rule.version).collect();
         assert_eq!((versions, read.exemptions.len()), (vec![4, 5], 0));
         assert_eq!(read.keys, rows.keys);
     }
@@ -103,7 +103,7 @@ fn a_row_that_changes_is_written_anew_and_one_that_is_gone_is_not() {
 
 #[test]
 fn a_file_that_is_torn_or_changed_anywhere_is_refused() {
-    let (scratch, cache) = Scratch::new("torn");
+    let (scratch, cache) = ScratchFile::new("torn");
     cache.write(&contents()).unwrap();
     let whole = fs::read(&scratch.0).unwrap();
     for length in 0..whole.len() {
@@ -124,7 +124,7 @@ fn a_file_that_is_torn_or_changed_anywhere_is_refused() {
 
 #[test]
 fn a_newer_form_and_another_databases_rules_are_told_as_such() {
-    let (scratch, cache) = Scratch::new("newer");
+    let (scratch, cache) = ScratchFile::new("newer");
     cache.write(&contents()).unwrap();
     let text = fs::read_to_string(&scratch.0).unwrap();
     fs::write(&scratch.0, text.replacen(" 1 ", " 2 ", 1)).unwrap();

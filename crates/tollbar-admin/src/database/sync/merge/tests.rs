@@ -32,9 +32,10 @@ fn file(text: &str) -> RuleSet {
 fn composed(file: &RuleSet, rules: Vec<RuleRow>) -> (Vec<String>, Vec<(String, String)>) {
     let rules = rules.into_iter().map(Arc::new).collect();
     let contents = DatabaseContents { rules, ..DatabaseContents::default() };
-    let MergedRules { rules, skipped } = merge(file, &contents, &mut BuiltRules::new());
-    let names = rules.rules().iter().map(|it| it.name.to_string()).collect();
-    (names, skipped.into_iter().map(|it| (it.name, it.why)).collect())
+    let MergedRules { rules, skipped, .. } =
+        merge(file, &contents, &mut BuiltRules::new(), &UnsupportedRules::new());
+    let names = rules.rules().iter().map(|rule| rule.name.to_string()).collect();
+    (names, skipped.into_iter().map(|row| (row.name, row.why)).collect())
 }
 
 #[test]
@@ -42,7 +43,8 @@ fn both_are_in_force_and_a_row_is_counted_by_its_id() {
     let file = file("rules: [{ name: a, limit: 1/s }]").with_node_count(3);
     let contents =
         DatabaseContents { rules: vec![small(7, "b").into()], ..DatabaseContents::default() };
-    let MergedRules { rules, skipped } = merge(&file, &contents, &mut BuiltRules::new());
+    let MergedRules { rules, skipped, .. } =
+        merge(&file, &contents, &mut BuiltRules::new(), &UnsupportedRules::new());
     assert_eq!((rules.len(), rules.node_count(), skipped.len()), (2, 3, 0));
     assert_eq!(**rules.get("a").unwrap().identity(), *"a");
     assert_eq!(**rules.get("b").unwrap().identity(), *RuleId::of_u128(7).to_string());
@@ -59,7 +61,7 @@ fn the_file_goes_before_a_row_of_the_same_name() {
 #[test]
 fn rows_that_do_not_fit_are_left_out_and_the_others_are_not() {
     let every = |at: u128| {
-        let limits: Vec<String> = (1..=8).map(|it| format!("{it}/{it}min")).collect();
+        let limits: Vec<String> = (1..=8).map(|count| format!("{count}/{count}min")).collect();
         row(at, &json!({ "name": format!("many{at}"), "limit": limits }))
     };
     let rows = vec![
@@ -81,17 +83,14 @@ fn rows_that_do_not_fit_are_left_out_and_the_others_are_not() {
         small(10, "fine"),
     ];
     let (names, skipped) = composed(&file("rules: [{ name: a, limit: 1/s }]"), rows);
-    for name in ["a", "good", "many6", "many7", "many8"] {
-        assert!(names.iter().any(|it| it == name), "{name} of {names:?}");
+    for name in ["a", "good", "replaces", "follows", "many6", "many7", "many8"] {
+        assert!(names.iter().any(|other| other == name), "{name} of {names:?}");
     }
-    for (name, why) in [
-        ("replaces", "no rule `gone`"),
-        ("follows", "no rule `replaces`"),
-        ("held", "lease"),
-        ("nothing", "limit"),
-        ("many9", "limits apply to every request"),
-    ] {
-        let told = skipped.iter().find(|it| it.0 == name).unwrap_or_else(|| panic!("{skipped:?}"));
+    for (name, why) in
+        [("held", "lease"), ("nothing", "limit"), ("many9", "limits apply to every request")]
+    {
+        let told =
+            skipped.iter().find(|row| row.0 == name).unwrap_or_else(|| panic!("{skipped:?}"));
         assert!(told.1.contains(why), "{told:?}");
     }
     assert_eq!(names.len() + skipped.len(), 11);
@@ -136,7 +135,8 @@ fn exemptions_and_overrides_are_where_they_belong() {
     let mut built = BuiltRules::new();
     for _ in 0..2 {
         // The second time from what is known: nothing is there twice.
-        let MergedRules { rules, skipped } = merge(&RuleSet::empty(), &contents, &mut built);
+        let MergedRules { rules, skipped, .. } =
+            merge(&RuleSet::empty(), &contents, &mut built, &UnsupportedRules::new());
         assert_eq!(rules.get("a").unwrap().exemptions.len(), 1);
         assert_eq!(rules.overrides().len(), 65);
         assert_eq!((skipped.len(), skipped[0].what), (7, "exemption"));
@@ -149,17 +149,17 @@ fn a_rule_that_changes_is_made_again() {
     let mut built = BuiltRules::new();
     let mut contents =
         DatabaseContents { rules: vec![small(1, "a").into()], ..DatabaseContents::default() };
-    let before = merge(&RuleSet::empty(), &contents, &mut built).rules;
+    let before = merge(&RuleSet::empty(), &contents, &mut built, &UnsupportedRules::new()).rules;
     // Read again, and it says the same: it is the very same rule.
     contents.rules[0] = small(1, "a").into();
-    let rules = merge(&RuleSet::empty(), &contents, &mut built).rules;
+    let rules = merge(&RuleSet::empty(), &contents, &mut built, &UnsupportedRules::new()).rules;
     assert!(Arc::ptr_eq(&before.rules()[0], &rules.rules()[0]));
     Arc::make_mut(&mut contents.rules[0]).rule.limits =
-        vec![tollbar_rules::Limit::of("77/s").unwrap()];
-    let rules = merge(&RuleSet::empty(), &contents, &mut built).rules;
+        vec![tollbar_rules::Limit::parse("77/s").unwrap()];
+    let rules = merge(&RuleSet::empty(), &contents, &mut built, &UnsupportedRules::new()).rules;
     assert_eq!(rules.get("a").unwrap().limits[0].policy().limit(), 77);
     contents.rules.clear();
-    merge(&RuleSet::empty(), &contents, &mut built);
+    merge(&RuleSet::empty(), &contents, &mut built, &UnsupportedRules::new());
     assert!(built.is_empty(), "what is gone is not kept");
 }
 
@@ -169,7 +169,7 @@ fn changed(rows: &[RuleRow], to: Option<RuleWithExemptions>) -> (Option<RuleSet>
     let rules = rows.iter().cloned().map(Arc::new).collect();
     let mut contents = DatabaseContents { rules, ..DatabaseContents::default() };
     let mut built = BuiltRules::new();
-    let before = merge(&file, &contents, &mut built);
+    let before = merge(&file, &contents, &mut built, &UnsupportedRules::new());
     assert!(before.skipped.is_empty(), "{:?}", before.skipped);
     let delta = contents.apply(RowChanges {
         revisions: Revisions::default(),
@@ -180,8 +180,8 @@ fn changed(rows: &[RuleRow], to: Option<RuleWithExemptions>) -> (Option<RuleSet>
     });
     let quick = merge_changes(&before.rules, &contents, &delta, &mut built);
     // Whatever it left of what was known, the other way is not misled.
-    let again = merge(&file, &contents, &mut built);
-    let anew = merge(&file, &contents, &mut BuiltRules::new());
+    let again = merge(&file, &contents, &mut built, &UnsupportedRules::new());
+    let anew = merge(&file, &contents, &mut BuiltRules::new(), &UnsupportedRules::new());
     assert_eq!((&again.rules, &again.skipped), (&anew.rules, &anew.skipped));
     (quick, anew)
 }
@@ -228,6 +228,32 @@ fn a_change_that_does_not_fit_is_not_made_the_quick_way() {
         ("nobody is exempt by that", Some(to(small(1, "a"), &["nowhere"]))),
     ] {
         let (quick, anew) = changed(&rows, change);
-        assert!(quick.is_none() && !anew.skipped.is_empty(), "{what}");
+        let is_odd = !anew.skipped.is_empty() || !anew.void_replaces.is_empty();
+        assert!(quick.is_none() && is_odd, "{what}");
     }
+}
+
+#[test]
+fn a_rule_that_replaces_one_that_is_not_there_is_in_force() {
+    let replacing = |at, name: &str, replaced: &[&str]| {
+        let form =
+            json!({ "name": name, "maxRequests": 1, "windowSeconds": 1, "replaces": replaced });
+        Arc::new(row(at, &form))
+    };
+    let rules = vec![replacing(1, "a", &["gone", "b"]), replacing(2, "b", &["away"])];
+    let contents = DatabaseContents { rules, ..DatabaseContents::default() };
+    let mut built = BuiltRules::new();
+    let merged = merge(&RuleSet::empty(), &contents, &mut built, &UnsupportedRules::new());
+    assert_eq!((merged.rules.len(), merged.skipped.len()), (2, 0));
+    let replaces = |name: &str| merged.rules.get(name).unwrap().replaces.clone();
+    assert_eq!((replaces("a"), replaces("b")), (vec!["b".into()], Vec::new()));
+    let void: Vec<(&str, &str)> = merged
+        .void_replaces
+        .iter()
+        .map(|void| (void.name.as_str(), void.replaced.as_str()))
+        .collect();
+    assert_eq!(void, [("a", "gone"), ("b", "away")]);
+    // The rows are as they were, so that what they replace counts again when it is there.
+    let again = merge(&RuleSet::empty(), &contents, &mut built, &UnsupportedRules::new());
+    assert_eq!(again.void_replaces, merged.void_replaces);
 }

@@ -1,12 +1,26 @@
-//! Calls that cannot be answered, and what each is told.
+//! Calls that cannot be decided: each is denied, because Envoy lets pass what is answered with an error.
 
 use super::*;
+use crate::protocol::envoy::charge_plan::{ChargePlan, DescriptorStep, call_problem};
+
+/// Why a call cannot be decided, as the log has it.
+fn why(request: &RateLimitRequest) -> String {
+    let of_step = |(at, step): (usize, DescriptorStep)| match step {
+        DescriptorStep::Reject(why) => Some(format!("descriptors[{at}]: {why}")),
+        _ => None,
+    };
+    call_problem(request).unwrap_or_else(|| {
+        let steps = ChargePlan::of_rules(request).steps;
+        steps.into_iter().enumerate().find_map(of_step).unwrap()
+    })
+}
 
 #[test]
-fn every_malformed_call_is_told_what_is_wrong_with_it() {
+fn every_malformed_call_is_denied_counted_and_says_why() {
     let many = |count| vec![[("k", "v")]; count];
     let descriptors = many(65);
-    let descriptors: Vec<&[(&str, &str)]> = descriptors.iter().map(|it| &it[..]).collect();
+    let descriptors: Vec<&[(&str, &str)]> =
+        descriptors.iter().map(|descriptor| &descriptor[..]).collect();
     let entries = vec![("k", "v"); 65];
     for (request, message) in [
         (
@@ -23,14 +37,19 @@ fn every_malformed_call_is_told_what_is_wrong_with_it() {
         (call("d", &[&entries]), "descriptors[0]: 65 entries are too many: send at most 64"),
     ] {
         let file = "{ domain: d, descriptors: [{ key: k }] }";
-        for service in [Service::of(file), Service::of_rules("rules: []")] {
-            let status = service.ask(&request).unwrap_err();
-            assert_eq!((status.code(), status.message()), (tonic::Code::InvalidArgument, message));
+        for service in [TestService::from_file(file), TestService::from_rules("rules: []")] {
+            let response = service.ask(&request).unwrap();
+            assert_eq!(name(response.overall_code), "OVER", "{message}");
+            assert_eq!(response.statuses.len(), request.descriptors.len());
+            assert!(response.raw_body.starts_with(br#"{"error":"invalid_request","message":"#));
+            assert_eq!(service.count("rejected"), 1, "{message}");
         }
+        assert_eq!(why(&request), message);
     }
     let descriptors = many(64);
-    let descriptors: Vec<&[(&str, &str)]> = descriptors.iter().map(|it| &it[..]).collect();
-    assert!(Service::of_rules("rules: []").ask(&call("d", &descriptors)).is_ok());
+    let descriptors: Vec<&[(&str, &str)]> =
+        descriptors.iter().map(|descriptor| &descriptor[..]).collect();
+    assert!(TestService::from_rules("rules: []").ask(&call("d", &descriptors)).is_ok());
 }
 
 /// What the fuzzer `rls` does for longer.

@@ -147,7 +147,7 @@ descriptors:
       requests_per_unit: 100
 ";
     check(file, "internal", &[(&[("ldap", "x")], "unlimited"), (&[("azure", "x")], "100/minute")]);
-    let service = Service::of(file);
+    let service = TestService::from_file(file);
     let request = call("internal", &[&[("ldap", "x")], &[("azure", "x")], &[("other", "x")]]);
     assert_eq!(service.says(&request), "OK: OK unlimited | OK 99/100 | OK");
 }
@@ -177,7 +177,7 @@ descriptors:
           requests_per_unit: 10
           unit: second
 ";
-    let service = Service::of(file);
+    let service = TestService::from_file(file);
     let first: &[(&str, &str)] = &[("key_1", "value_1"), ("user", "bkthomps")];
     let second: &[(&str, &str)] = &[("key_2", "value_2"), ("user", "bkthomps")];
     assert_eq!(service.says(&call("example7", &[first])), "OK: OK 4/5");
@@ -227,7 +227,7 @@ descriptors:
             (&[("key1", "other")], "-"),
         ],
     );
-    let service = Service::of(file);
+    let service = TestService::from_file(file);
     let request = |value| call("example9", &[&[("key1", value)]]);
     assert_eq!(service.says(&request("value1")), "OK: OK 19/20");
     assert_eq!(service.says(&request("value2")), "OK: OK 19/20");
@@ -277,7 +277,7 @@ descriptors:
 ";
     check(file, "joined", &[(&[("a_b", "c")], "1/hour"), (&[("a_b_c", "")], "1/hour")]);
     // They meet one limit, and are counted apart.
-    let service = Service::of(file);
+    let service = TestService::from_file(file);
     assert_eq!(service.says(&call("joined", &[&[("a", "b_c")]])), "OK: OK 0/1");
     assert_eq!(service.says(&call("joined", &[&[("a_b", "c")]])), "OK: OK 0/1");
 }
@@ -296,7 +296,7 @@ descriptors:
           - key: user
             rate_limit: { unit: minute, requests_per_unit: 10 }
 ";
-    let service = Service::of(file);
+    let service = TestService::from_file(file);
     let request = |tenant, file, user| {
         call("files", &[&[("tenant", tenant), ("file", file), ("user", user)]])
     };

@@ -12,48 +12,49 @@ impl JsonWriter<'_> {
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    fn boolean(&mut self, it: bool) {
-        self.put(if it { "true" } else { "false" });
+    fn boolean(&mut self, value: bool) {
+        self.put(if value { "true" } else { "false" });
     }
 
-    fn number(&mut self, it: u64) {
-        self.put(itoa::Buffer::new().format(it));
+    fn number(&mut self, number: u64) {
+        self.put(itoa::Buffer::new().format(number));
     }
 
-    fn number_or_null(&mut self, it: Option<u64>) {
-        match it {
-            Some(it) => self.number(it),
+    fn number_or_null(&mut self, number: Option<u64>) {
+        match number {
+            Some(number) => self.number(number),
             None => self.put("null"),
         }
     }
 
-    fn text(&mut self, it: &str) {
-        if it.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+    fn text(&mut self, text: &str) {
+        if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
             self.put("\"");
-            self.put(it);
+            self.put(text);
             self.put("\"");
         } else {
             // A text can always be written.
-            let _ = serde_json::to_writer(&mut *self.0, it);
+            #[expect(clippy::let_underscore_must_use, reason = "a `Vec` takes every write")]
+            let _ = serde_json::to_writer(&mut *self.0, text);
         }
     }
 
-    fn text_or_null(&mut self, it: Option<&str>) {
-        match it {
-            Some(it) => self.text(it),
+    fn text_or_null(&mut self, text: Option<&str>) {
+        match text {
+            Some(text) => self.text(text),
             None => self.put("null"),
         }
     }
 
-    fn instant(&mut self, it: Rfc3339) {
+    fn instant(&mut self, instant: Rfc3339) {
         self.put("\"");
-        self.put(it.text().as_str());
+        self.put(instant.text().as_str());
         self.put("\"");
     }
 
-    fn instant_or_null(&mut self, it: Option<Rfc3339>) {
-        match it {
-            Some(it) => self.instant(it),
+    fn instant_or_null(&mut self, instant: Option<Rfc3339>) {
+        match instant {
+            Some(instant) => self.instant(instant),
             None => self.put("null"),
         }
     }
@@ -108,38 +109,38 @@ pub(super) fn response(response: &CheckResponse<'_>, to: &mut Vec<u8>) {
         out.number(status.into());
     }
     out.put(",\"decisions\":[");
-    for (at, it) in response.decisions.0.decisions().enumerate() {
+    for (at, rule_decision) in response.decisions.0.decisions().enumerate() {
         if at > 0 {
             out.put(",");
         }
-        decision(&Decision::of(&it), &mut out);
+        decision(&Decision::from_rule_decision(&rule_decision), &mut out);
     }
     out.put("]}");
 }
 
-fn decision(it: &Decision<'_>, out: &mut JsonWriter<'_>) {
+fn decision(decision: &Decision<'_>, out: &mut JsonWriter<'_>) {
     out.put("{\"rule\":");
-    out.text(it.rule);
+    out.text(decision.rule);
     out.put(",\"limitText\":");
-    out.text(it.limit_text);
+    out.text(decision.limit_text);
     out.put(",\"tier\":");
-    out.text_or_null(it.tier);
+    out.text_or_null(decision.tier);
     out.put(",\"capacity\":\"");
-    out.put(it.capacity.name());
+    out.put(decision.capacity.name());
     out.put("\",\"allowed\":");
-    out.boolean(it.allowed);
+    out.boolean(decision.allowed);
     out.put(",\"degraded\":");
-    out.boolean(it.degraded);
+    out.boolean(decision.degraded);
     out.put(",\"cost\":");
-    out.number(it.cost);
+    out.number(decision.cost);
     out.put(",\"limit\":");
-    out.number(it.limit);
+    out.number(decision.limit);
     out.put(",\"remaining\":");
-    out.number_or_null(it.remaining);
+    out.number_or_null(decision.remaining);
     out.put(",\"retryAfterMs\":");
-    out.number_or_null(it.retry_after_ms);
+    out.number_or_null(decision.retry_after_ms);
     out.put(",\"resetAt\":");
-    out.instant_or_null(it.reset_at);
+    out.instant_or_null(decision.reset_at);
     out.put("}");
 }
 
@@ -211,14 +212,14 @@ rules:
                     let receipt = (cost == 0).then(|| "a\n\u{1}b".to_owned());
                     let decision_id = DecisionId::random();
                     let answer = CheckAnswer { verdict, decision_id, lease, receipt };
-                    for it in [
-                        CheckResponse::of(answer.as_ref()),
+                    for check_response in [
+                        CheckResponse::from_answer(answer.as_ref()),
                         CheckResponse::in_batch(answer.as_ref()),
                     ] {
                         let mut by_hand = Vec::new();
-                        response(&it, &mut by_hand);
+                        response(&check_response, &mut by_hand);
                         let by_hand = String::from_utf8(by_hand).unwrap();
-                        assert_eq!(by_hand, serde_json::to_string(&it).unwrap());
+                        assert_eq!(by_hand, serde_json::to_string(&check_response).unwrap());
                         seen += by_hand.len();
                     }
                 }

@@ -8,17 +8,17 @@ rules:
   - { name: jobs, match: { path: /j }, algorithm: concurrency, limit: 1, lease: 30s }
 ";
 
-fn text(read: &Read, field: &str) -> String {
+fn text(read: &TestResponse, field: &str) -> String {
     read.body[field].as_str().unwrap_or_else(|| panic!("no {field} in {}", read.body)).to_owned()
 }
 
-fn left(daemon: &Daemon) -> Value {
+fn left(daemon: &TestDaemon) -> Value {
     daemon.post("/v1/peek", SEVEN).body["remaining"].clone()
 }
 
 #[test]
 fn a_reservation_is_settled_by_what_it_came_to_once() {
-    let daemon = Daemon::over(RULES, None);
+    let daemon = TestDaemon::over(RULES, None);
     let body = r#"{"attributes":{"user":"7"},"cost":300,"ttlMs":60000}"#;
     let reserved = daemon.post("/v1/reserve", body);
     assert_eq!((reserved.status, left(&daemon)), (200, 700.into()));
@@ -39,7 +39,7 @@ fn a_reservation_is_settled_by_what_it_came_to_once() {
 
 #[test]
 fn a_reservation_is_given_back_or_stands_as_it_is() {
-    let daemon = Daemon::over(RULES, None);
+    let daemon = TestDaemon::over(RULES, None);
     let body = r#"{"attributes":{"user":"7"},"cost":300}"#;
     let receipt = text(&daemon.post("/v1/reserve", body), "receipt");
     assert_eq!(daemon.post("/v1/cancel", &format!(r#"{{"receipt":"{receipt}"}}"#)).status, 200);
@@ -58,7 +58,7 @@ fn a_reservation_is_given_back_or_stands_as_it_is() {
 
 #[test]
 fn permits_come_back_when_they_are_released_or_their_time_is_up() {
-    let daemon = Daemon::over(RULES, None);
+    let daemon = TestDaemon::over(RULES, None);
     let job = r#"{"path":"/j","attributes":{"user":"7"}}"#;
     let first = daemon.post("/v1/check", job);
     assert_eq!(first.body["leaseEndsAt"], "2023-11-14T22:13:51.000Z", "{}", first.body);
@@ -81,7 +81,7 @@ fn permits_come_back_when_they_are_released_or_their_time_is_up() {
 
 #[test]
 fn one_rule_with_permits_gives_a_lease_too() {
-    let daemon = Daemon::over(RULES, None);
+    let daemon = TestDaemon::over(RULES, None);
     let by_value = r#"{"rule":"jobs","subject":"user:7"}"#;
     let first = daemon.post("/v1/check", by_value);
     assert_eq!(daemon.post("/v1/check", by_value).status, 429);
@@ -92,7 +92,7 @@ fn one_rule_with_permits_gives_a_lease_too() {
 
 #[test]
 fn a_text_of_the_other_kind_is_refused() {
-    let daemon = Daemon::over(RULES, None);
+    let daemon = TestDaemon::over(RULES, None);
     let lease = text(&daemon.post("/v1/check", r#"{"path":"/j"}"#), "lease");
     let receipt = text(&daemon.post("/v1/reserve", "{}"), "receipt");
     for (path, field, text) in [

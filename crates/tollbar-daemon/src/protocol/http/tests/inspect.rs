@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn somebody_is_told_what_is_left_and_pays_nothing() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     daemon.post("/v1/check", SEVEN);
     for _ in 0..3 {
         let usage = daemon.get("/v1/rate-limit/usage/me?user=7");
@@ -31,7 +31,7 @@ fn somebody_is_told_what_is_left_and_pays_nothing() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["rule"].clone())
+        .map(|usage| usage["rule"].clone())
         .collect();
     assert_eq!(rules, ["needs_tenant", "per_client"]);
     assert_eq!(
@@ -53,7 +53,7 @@ fn somebody_is_told_what_is_left_and_pays_nothing() {
 
 #[test]
 fn a_denial_can_be_asked_about() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     let allowed = daemon.post("/v1/check", SEVEN);
     daemon.post("/v1/check", SEVEN);
     let denied = daemon.post("/v1/check", SEVEN);
@@ -82,7 +82,7 @@ fn a_denial_can_be_asked_about() {
 
 #[test]
 fn every_kind_of_denial_says_why() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     let ids = "\"attributes\":{\"user\":\"9\"},\"requestId\":\"r\"";
     daemon.post("/v1/check", &format!("{{{ids}}}"));
     daemon.post("/v1/check", r#"{"path":"/j"}"#);

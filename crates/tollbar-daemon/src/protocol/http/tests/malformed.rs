@@ -169,7 +169,7 @@ const TABLE: &[(&str, &[u8], &str)] = &[
 
 #[test]
 fn what_cannot_be_used_is_told_and_charges_nothing() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     let mut differences = Vec::new();
     for (path, body, message) in TABLE {
         let answer = daemon.send("POST", path, body);
@@ -185,7 +185,7 @@ fn what_cannot_be_used_is_told_and_charges_nothing() {
 
 #[test]
 fn what_is_deep_long_or_many_is_refused_before_it_costs_much() {
-    let daemon = Daemon::new(None);
+    let daemon = TestDaemon::new(None);
     let deep = "[".repeat(100_000);
     let deep = daemon.post("/v1/check", &format!(r#"{{"path":{deep}"#));
     assert_eq!(deep.status, 400);
@@ -193,7 +193,7 @@ fn what_is_deep_long_or_many_is_refused_before_it_costs_much() {
     assert_eq!(daemon.post("/v1/check/batch", &deep).status, 400);
     let long = daemon.post("/v1/check", &format!(r#"{{"path":"/{}"}}"#, "x".repeat(8_192)));
     assert_eq!(long.body["message"], "a path of 8193 bytes is too long: send at most 8192");
-    let many: Vec<String> = (0..65).map(|it| format!(r#""a{it}":"x""#)).collect();
+    let many: Vec<String> = (0..65).map(|number| format!(r#""a{number}":"x""#)).collect();
     let many = daemon.post("/v1/check", &format!(r#"{{"attributes":{{{}}}}}"#, many.join(",")));
     assert_eq!(many.body["message"], "65 attributes are too many: send at most 64");
     assert_eq!(daemon.post("/v1/peek", "{}").body["remaining"], 2, "nothing was charged");

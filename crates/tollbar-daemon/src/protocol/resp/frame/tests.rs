@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use super::*;
 
 /// Words, and how many bytes they took.
-type Read = (Vec<Vec<u8>>, usize);
+type ParsedFrame = (Vec<Vec<u8>>, usize);
 
-fn read(input: &[u8]) -> Result<Option<Read>, FrameError> {
+fn read(input: &[u8]) -> Result<Option<ParsedFrame>, FrameError> {
     let mut arguments = Arguments::new();
     let bytes = parse(input, &mut arguments)?;
-    Ok(bytes.map(|bytes| (arguments.iter().map(|it| it.to_vec()).collect(), bytes)))
+    Ok(bytes.map(|bytes| (arguments.iter().map(|argument| argument.to_vec()).collect(), bytes)))
 }
 
 fn print(arguments: &[Vec<u8>]) -> Vec<u8> {
@@ -75,7 +75,8 @@ fn lines_are_words() {
         ("\r\n", vec![]),
     ] {
         let (arguments, bytes) = read(input.as_bytes()).unwrap().unwrap();
-        let expected: Vec<Vec<u8>> = expected.iter().map(|it| it.as_bytes().to_vec()).collect();
+        let expected: Vec<Vec<u8>> =
+            expected.iter().map(|argument| argument.as_bytes().to_vec()).collect();
         assert_eq!(arguments, expected, "{input:?}");
         assert_eq!(bytes, input.len());
     }

@@ -1,13 +1,15 @@
 //! `CL.THROTTLE` beside an exact model of GCRA, and the numbers around each boundary.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tollbar::{Clock, ManualClock};
+use tollbar_rules::{Effect, Override};
 
 use super::super::session::Session;
-use super::super::tests::{clock, shared, words};
+use super::super::tests::{clock, frame, shared, words};
 use super::*;
 
 /// The five numbers, or the error.
@@ -164,9 +166,70 @@ async fn any_number_of_limits_is_served_and_few_are_kept() {
         let mut throttles = Throttles::default();
         let mut arguments = Arguments::new();
         super::super::frame::parse(&command, &mut arguments).unwrap();
-        throttles.push(Throttle::parse(&arguments).unwrap(), &mut limits).unwrap();
+        throttles.push(Throttle::parse(&arguments).unwrap(), &shared, &mut limits).unwrap();
         throttles.decide(&shared, &mut limits, &mut Replies::default()).await;
         assert!(limits.known.len() <= POLICIES_MAX);
+    }
+}
+
+#[tokio::test]
+async fn bans_and_boosts_under_every_rule_apply() {
+    let clock = clock();
+    let shared = shared(&clock, None);
+    let mut session = Session::new(Arc::clone(&shared), 1);
+    let overrides = vec![
+        Override::new("bare", Effect::Ban),
+        Override::new("user:3", Effect::Boost { factor_percent: 300 }),
+    ];
+    let engine = &shared.daemon.engine;
+    engine.replace(engine.rules().with_overrides(overrides)).unwrap();
+    for (key, expected) in [("bare", [1, 2, 0, -1, -1]), ("user:2", [0, 2, 1, -1, 1])] {
+        let told = ask(&mut session, &words(&format!("CL.THROTTLE {key} 1 1 1"))).await;
+        assert_eq!(told, Ok(expected), "{key}");
+    }
+    // Three times as much, at three times the pace.
+    let told = ask(&mut session, &words("CL.THROTTLE user:3 1 1 1 6")).await;
+    assert_eq!(told, Ok([0, 6, 0, -1, 2]));
+    // What was banned has paid nothing; keys that are no text are nobody's.
+    engine.replace(engine.rules().with_overrides(Vec::new())).unwrap();
+    assert_eq!(ask(&mut session, &words("CL.THROTTLE bare 1 1 1")).await, Ok([0, 2, 1, -1, 1]));
+    let ban = Override::new("user:9", Effect::Ban);
+    engine.replace(engine.rules().with_overrides(vec![ban])).unwrap();
+    let command = frame(&[b"CL.THROTTLE", b"user:9\xff", b"1", b"1", b"1"]);
+    assert_eq!(ask(&mut session, &command).await, Ok([0, 2, 1, -1, 1]));
+}
+
+#[tokio::test]
+async fn a_denial_can_be_looked_up() {
+    let shared = shared(&clock(), None);
+    let mut session = Session::new(Arc::clone(&shared), 1);
+    for is_limited in [0, 1] {
+        let told = ask(&mut session, &words("CL.THROTTLE user:1 0 1 60")).await;
+        assert_eq!(told.unwrap()[0], is_limited);
+    }
+    let [denial] = &shared.daemon.decision_log.latest(9)[..] else {
+        panic!("what was allowed is not kept");
+    };
+    assert_eq!(
+        denial.request.as_deref(),
+        Some(r#"{"cost":1,"rule":"CL.THROTTLE","subject":"user:1"}"#)
+    );
+    let mut replies = Replies::default();
+    session.answer(&words(&format!("TB.EXPLAIN {}", denial.id)), &mut replies).await;
+    let text = str::from_utf8(replies.bytes()).unwrap();
+    let why = "`CL.THROTTLE` allows 1/60s, 1 at once: the request cost 1, 0 were left";
+    assert!(text.starts_with('$') && text.contains(why), "{text}");
+    for (id, expected) in [
+        ("0".repeat(32), "$-1\r\n".to_owned()),
+        (
+            "x".to_owned(),
+            "-ERR `x` is no decision id: write its 32 digits, as a denial or the log has them\r\n"
+                .to_owned(),
+        ),
+    ] {
+        replies.clear(0);
+        session.answer(&words(&format!("TB.EXPLAIN {id}")), &mut replies).await;
+        assert_eq!(str::from_utf8(replies.bytes()).unwrap(), expected);
     }
 }
 

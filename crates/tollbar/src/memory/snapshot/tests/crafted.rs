@@ -9,14 +9,14 @@ use crate::memory::wide_table::CLASS_WORDS;
 
 /// A snapshot of a store whose hash is that of [`store`], with these counters.
 #[derive(Default)]
-struct Crafted {
+struct CraftedSnapshot {
     words: Vec<[u64; 3]>,
     /// Of four words: the name, the rank, and the state.
     wide: Vec<[u64; 6]>,
     leases: Vec<[u64; 4]>,
 }
 
-impl Crafted {
+impl CraftedSnapshot {
     fn bytes(&self, line_count: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut sink = Sink::new(&mut bytes);
@@ -54,7 +54,7 @@ fn word_entry(max_keys: usize, cost: u64) -> [u64; 3] {
 fn of_a_counter_that_is_twice_in_a_snapshot_the_later_state_is_restored() {
     let (few, many) = (word_entry(1_000, 3), word_entry(1_000, 7));
     for words in [vec![few, many], vec![many, few], vec![few, many, few]] {
-        let bytes = Crafted { words, ..Crafted::default() }.bytes(500);
+        let bytes = CraftedSnapshot { words, ..CraftedSnapshot::default() }.bytes(500);
         // In a table of the same size, and in others.
         for max_keys in [1_000, 600, 5_000] {
             let new = restore(max_keys, &bytes).unwrap();
@@ -94,7 +94,7 @@ fn of_a_wide_counter_that_is_twice_in_a_snapshot_the_later_state_is_restored() {
     let [before, after] = wide_entries();
     assert!(before[1] < after[1], "it ranks higher later");
     for wide in [vec![before, after], vec![after, before]] {
-        let bytes = Crafted { wide, ..Crafted::default() }.bytes(2);
+        let bytes = CraftedSnapshot { wide, ..CraftedSnapshot::default() }.bytes(2);
         let new = restore(4, &bytes).unwrap();
         assert_eq!(check(&new, "a", &strict(), 0).remaining().unwrap(), 3);
         assert_eq!(new.stats().live_keys, 1);
@@ -110,7 +110,7 @@ fn a_lease_without_a_counter_a_name_or_permits_is_refused() {
     let (name, [id, extent]) = (entry.name, entry.lease.to_words());
     let rank = EntryRank { used: entry.used(), fresh_at_us: entry.lease.ends_at_us() }.to_word();
     let restored = |lease: [u64; 4]| {
-        restore(4, &Crafted { leases: vec![lease], ..Crafted::default() }.bytes(2))
+        restore(4, &CraftedSnapshot { leases: vec![lease], ..CraftedSnapshot::default() }.bytes(2))
     };
     let whole = restored([name, rank, id, extent]).unwrap();
     assert_eq!(check(&whole, "a", &leased(), 0).remaining().unwrap(), 6);

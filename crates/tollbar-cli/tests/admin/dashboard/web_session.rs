@@ -6,27 +6,27 @@ use crate::common::http::exchange;
 use crate::common::{Daemon, status};
 
 /// Somebody who is signed in, or will be.
-pub(crate) struct Visitor {
+pub(crate) struct WebSession {
     address: String,
     cookie: Option<String>,
 }
 
-impl Visitor {
+impl WebSession {
     pub(crate) fn new(daemon: &Daemon) -> Self {
         Self { address: daemon.address("admin").to_owned(), cookie: None }
     }
 
     /// Signed in with a token.
     pub(crate) fn signed_in(daemon: &Daemon, token: &str) -> Self {
-        let mut visitor = Self::new(daemon);
-        let answer = visitor.send("/login", &[("token", token)], "");
+        let mut session = Self::new(daemon);
+        let answer = session.send("/login", &[("token", token)], "");
         assert_eq!(status(&answer), 303, "{answer}");
-        visitor.cookie = answer.lines().find_map(|it| {
-            let cookie = it.strip_prefix("set-cookie: ")?;
+        session.cookie = answer.lines().find_map(|line| {
+            let cookie = line.strip_prefix("set-cookie: ")?;
             cookie.split(';').next().map(str::to_owned)
         });
-        assert!(visitor.cookie.is_some(), "{answer}");
-        visitor
+        assert!(session.cookie.is_some(), "{answer}");
+        session
     }
 
     /// The whole answer to a page.
@@ -63,12 +63,14 @@ impl Visitor {
     /// What the forms of this session must send along.
     pub(crate) fn csrf(&self) -> String {
         let page = self.get("/rules");
-        let csrf = page.split("name=\"csrf\" value=\"").nth(1).and_then(|it| it.split('"').next());
+        let csrf =
+            page.split("name=\"csrf\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
         csrf.unwrap_or_else(|| panic!("no form in {page}")).to_owned()
     }
 
     fn head(&self, lines: &str) -> String {
-        let cookie = self.cookie.as_ref().map_or(String::new(), |it| format!("cookie: {it}\r\n"));
+        let cookie =
+            self.cookie.as_ref().map_or(String::new(), |cookie| format!("cookie: {cookie}\r\n"));
         format!("host: {}\r\nconnection: close\r\n{cookie}{lines}", self.address)
     }
 
@@ -79,6 +81,6 @@ impl Visitor {
 
 /// Where an answer says to go.
 pub(crate) fn location(answer: &str) -> &str {
-    let line = answer.lines().find_map(|it| it.strip_prefix("location: "));
+    let line = answer.lines().find_map(|line| line.strip_prefix("location: "));
     line.unwrap_or_else(|| panic!("goes nowhere: {answer}"))
 }

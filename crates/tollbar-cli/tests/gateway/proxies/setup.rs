@@ -25,7 +25,7 @@ const ATTEMPTS: u32 = 3;
 
 /// Which proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ProxyKind {
     Nginx,
     Caddy,
     Envoy,
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
 }
 
 /// All of it.
-pub(crate) struct Edge {
+pub(crate) struct ProxySetup {
     pub(crate) upstream: Upstream,
     daemon: Option<Daemon>,
     process: Child,
@@ -41,9 +41,9 @@ pub(crate) struct Edge {
     _scratch: Scratch,
 }
 
-impl Edge {
+impl ProxySetup {
     /// With the configuration that is shipped, in which texts are replaced by others.
-    pub(crate) fn start(name: &str, kind: Kind, replaced: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(name: &str, kind: ProxyKind, replaced: &[(&str, &str)]) -> Self {
         let scratch = Scratch::new(&format!("proxies-{name}-{kind:?}"));
         let (rules, keys) = (scratch.file("rules.yaml", RULES), scratch.file("keys", KEYS));
         let daemon = Daemon::start(&["--rules", &rules, "--api-keys", &keys]);
@@ -87,14 +87,14 @@ impl Edge {
     }
 }
 
-impl Drop for Edge {
+impl Drop for ProxySetup {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-impl Kind {
+impl ProxyKind {
     /// The files that are shipped, the first of which is read by the proxy.
     fn files(self) -> &'static [&'static str] {
         match self {

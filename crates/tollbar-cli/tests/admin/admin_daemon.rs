@@ -9,14 +9,14 @@ pub(crate) const RULES: &str = "/v1/rate-limit/rules";
 pub(crate) const TOKENS: &str = "/v1/rate-limit/tokens";
 
 /// The daemon, and the token that its first start gave.
-pub(crate) struct Office {
+pub(crate) struct AdminDaemon {
     pub(crate) daemon: Daemon,
     pub(crate) token: String,
     pub(crate) database: String,
     pub(crate) scratch: Scratch,
 }
 
-impl Office {
+impl AdminDaemon {
     /// With these rules in its file.
     pub(crate) fn open(name: &str, rules: &str) -> Self {
         let scratch = Scratch::new(&format!("admin-{name}"));
@@ -85,7 +85,7 @@ impl Office {
 }
 
 pub(crate) fn first_token(daemon: &Daemon) -> Option<String> {
-    let shown = |it: &String| it.strip_prefix("admin token (shown once): ").map(str::to_owned);
+    let shown = |line: &String| line.strip_prefix("admin token (shown once): ").map(str::to_owned);
     daemon.greeting.iter().find_map(shown)
 }
 

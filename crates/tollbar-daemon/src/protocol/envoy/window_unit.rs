@@ -6,7 +6,7 @@ use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limi
 
 /// How long the window of a limit is. They all begin at the epoch: a month is 30 days, a year 365.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum WindowUnit {
     Second,
     Minute,
     Hour,
@@ -16,7 +16,7 @@ pub(crate) enum Unit {
     Year,
 }
 
-impl Unit {
+impl WindowUnit {
     const ALL: [(&'static str, Self); 7] = [
         ("second", Self::Second),
         ("minute", Self::Minute),
@@ -29,17 +29,17 @@ impl Unit {
 
     /// The unit of that name, in small letters or capitals.
     pub(super) fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, it)| *it)
+        Self::ALL.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, unit)| *unit)
     }
 
     /// The unit of an override. Its enum and that of responses have the same numbers.
     pub(super) fn from_proto(number: i32) -> Option<Self> {
-        Self::ALL.iter().map(|(_, it)| *it).find(|it| it.to_proto() as i32 == number)
+        Self::ALL.iter().map(|(_, unit)| *unit).find(|unit| unit.to_proto() as i32 == number)
     }
 
     /// The unit that is so long, where there is one.
     pub(super) fn from_window(window: Duration) -> Option<Self> {
-        Self::ALL.iter().map(|(_, it)| *it).find(|it| it.window() == window)
+        Self::ALL.iter().map(|(_, unit)| *unit).find(|unit| unit.window() == window)
     }
 
     pub(super) fn window(self) -> Duration {
@@ -74,16 +74,16 @@ mod tests {
 
     #[test]
     fn every_unit_has_a_name_a_number_and_a_length() {
-        for (name, unit) in Unit::ALL {
-            assert_eq!(Unit::from_name(name), Some(unit));
-            assert_eq!(Unit::from_name(&name.to_uppercase()), Some(unit));
-            assert_eq!(Unit::from_proto(unit.to_proto() as i32), Some(unit));
-            assert_eq!(Unit::from_window(unit.window()), Some(unit));
+        for (name, unit) in WindowUnit::ALL {
+            assert_eq!(WindowUnit::from_name(name), Some(unit));
+            assert_eq!(WindowUnit::from_name(&name.to_uppercase()), Some(unit));
+            assert_eq!(WindowUnit::from_proto(unit.to_proto() as i32), Some(unit));
+            assert_eq!(WindowUnit::from_window(unit.window()), Some(unit));
         }
-        assert_eq!(Unit::from_name("unknown"), None);
-        assert_eq!(Unit::from_proto(0), None);
-        assert_eq!(Unit::from_window(Duration::from_secs(2)), None);
-        assert_eq!(Unit::Month.window(), Duration::from_hours(30 * 24));
-        assert_eq!(Unit::Year.window(), Duration::from_hours(365 * 24));
+        assert_eq!(WindowUnit::from_name("unknown"), None);
+        assert_eq!(WindowUnit::from_proto(0), None);
+        assert_eq!(WindowUnit::from_window(Duration::from_secs(2)), None);
+        assert_eq!(WindowUnit::Month.window(), Duration::from_hours(30 * 24));
+        assert_eq!(WindowUnit::Year.window(), Duration::from_hours(365 * 24));
     }
 }
