@@ -212,6 +212,9 @@ fn play(
     request_ids: RequestIds,
 ) -> Result<(), String> {
     let mut duel = Duel::new(factory(start));
+    if request_ids == RequestIds::OfKeys {
+        duel = duel.ignoring_unused_resets();
+    }
     let mut trace_state = TraceState::at(start);
     let mut reservations = Vec::new();
     let names = [[0_u8], [1]];
