@@ -5,7 +5,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | `test`, `fuzz`, `mutants` | the steps of `test` and `test --long` |
-//! | `bench`, `openapi`, `tidy` | a verb each |
+//! | `bench`, `deny`, `openapi`, `tidy` | a verb each |
 //! | `debian`, `python` | packages that the tests need, installed if missing |
 //! | `shell` | commands and how long they took; tools that cargo installs |
 
@@ -13,6 +13,7 @@
 
 mod bench;
 mod debian;
+mod deny;
 mod fuzz;
 mod mutants;
 mod openapi;
@@ -33,6 +34,7 @@ usage: cargo xtask VERB
                                          bench-tests, long-tests, fuzz, flood or mutants
   bench NAME [--quick] [--json FILE]     run a benchmark in release mode
   tidy                                   check what STYLE.md says a program can check
+  deny                                   check crates we depend on: bans, licences and sources
   openapi                                write docs/reference/openapi.json from the daemon's types";
 
 fn main() -> ExitCode {
@@ -55,6 +57,8 @@ fn run(args: &[String]) -> Result<()> {
         "bench" => bench::run(rest),
         "tidy" if rest.is_empty() => tidy::run(&root()),
         "tidy" => bail!("`tidy` takes no arguments\n{USAGE}"),
+        "deny" if rest.is_empty() => deny::run(&root()),
+        "deny" => bail!("`deny` takes no arguments\n{USAGE}"),
         "openapi" if rest.is_empty() => openapi::run(&root()),
         "openapi" => bail!("`openapi` takes no arguments\n{USAGE}"),
         "help" | "-h" | "--help" => {
@@ -85,9 +89,14 @@ mod tests {
 
     #[test]
     fn wrong_arguments_are_answered_with_the_usage() {
-        for args in
-            [&[][..], &["frobnicate"], &["tidy", "now"], &["openapi", "now"], &["test", "--longer"]]
-        {
+        for args in [
+            &[][..],
+            &["frobnicate"],
+            &["tidy", "now"],
+            &["openapi", "now"],
+            &["deny", "now"],
+            &["test", "--longer"],
+        ] {
             let message = message_of(args);
             assert!(message.contains("usage: cargo xtask"), "{args:?} gave: {message}");
         }

@@ -245,6 +245,10 @@ operations! {
     /// Ends a ban or a boost.
     Change delete_key(id: i64, actor: &str) -> KeyRow = |sql| keys::delete(sql, id, &actor);
 
+    /// Writes into the audit that counters of a subject are made fresh.
+    Write record_reset(rule: &str, subject: &str, actor: &str) -> ()
+        = |sql| keys::audit_reset(sql, &rule, &subject, &actor);
+
     /// Returns a page of bans and boosts.
     Read keys(filter: &KeyFilter, page: &PageRequest) -> Page<KeyRow>
         = |sql| keys::page(sql, &filter, &page);

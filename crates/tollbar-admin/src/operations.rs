@@ -91,13 +91,9 @@ pub struct AdminHealth {
 impl Admin {
     pub fn new(repository: Repository, daemon: Arc<Daemon>, live: Arc<LiveRules>) -> Self {
         let api = Api::new(Arc::clone(&daemon));
-        Self {
-            repository,
-            daemon,
-            live,
-            authenticator: auth::authentication::Authenticator::new(),
-            api,
-        }
+        let failures = Arc::clone(&daemon.auth_failures);
+        let authenticator = auth::authentication::Authenticator::new(failures);
+        Self { repository, daemon, live, authenticator, api }
     }
 
     /// The time by which tokens and records end.

@@ -23,10 +23,12 @@ use tollbar_daemon::net::open_files::{self, TooFewFiles};
 use tollbar_daemon::net::tls::{TlsError, TlsFiles};
 use tollbar_daemon::protocol::envoy::{self, EnvoyFlags};
 use tollbar_daemon::protocol::forward_auth::{ProxyFlags, ProxyFlagsError};
+use tollbar_daemon::protocol::http::AllowedHost;
 use tollbar_daemon::protocol::proxy::{GatewayFlags, GatewayFlagsError};
 use tollbar_daemon::store::{StoreFlags, StoreFlagsError};
 use tollbar_daemon::telemetry::{DenialFlags, LogFlags, TraceFlags};
 use tollbar_daemon::token::Tokens;
+use tollbar_daemon::wait_flags::WaitFlags;
 
 use options::{OptionError, Sources};
 
@@ -37,6 +39,10 @@ pub(crate) struct Config {
     #[arg(long, env = "TOLLBAR_LISTEN", value_name = "ENDPOINT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Endpoint,
 
+    /// Names under which clients may ask --listen on loopback, besides localhost and addresses of loopback
+    #[arg(long, env = "TOLLBAR_ALLOWED_HOSTS", value_name = "NAME,..", value_delimiter = ',')]
+    pub(crate) allowed_hosts: Vec<AllowedHost>,
+
     /// Where to listen for gRPC: an address and a port (0 takes any free one), unix:PATH, or off
     #[arg(long, env = "TOLLBAR_GRPC", value_name = "ENDPOINT", default_value = "127.0.0.1:8081")]
     pub(crate) grpc: Endpoint,
@@ -44,6 +50,11 @@ pub(crate) struct Config {
     /// Where to speak the Redis protocol, CL.THROTTLE of redis-cell included: an endpoint as above
     #[arg(long, env = "TOLLBAR_RESP", value_name = "ENDPOINT", default_value = "127.0.0.1:6380")]
     pub(crate) resp: Endpoint,
+
+    /// Where /healthz and /readyz are answered while clients hold all connections of the other listeners: an endpoint as
+    /// above, without TLS and tokens
+    #[arg(long, env = "TOLLBAR_HEALTH", value_name = "ENDPOINT", default_value = "off")]
+    pub(crate) health: Endpoint,
 
     /// The file of rules, put in force again when it changes and on SIGHUP; without it, 5 requests per
     /// 10 s pass for each client
@@ -65,6 +76,11 @@ pub(crate) struct Config {
     #[arg(long, env = "TOLLBAR_RECEIPT_SECRET_FILE", value_name = "FILE")]
     pub(crate) receipt_secret_file: Option<PathBuf>,
 
+    /// How often a request with an id is answered again for one charge, up to 255 times. After that it is
+    /// charged again
+    #[arg(long, env = "TOLLBAR_REQUEST_ID_REPLAYS", value_name = "COUNT", default_value_t = 8)]
+    pub(crate) request_id_replays: u8,
+
     /// Takes only requests that bear a token in this file, one a line, but for /healthz and /readyz;
     /// read again on SIGHUP
     #[arg(long, env = "TOLLBAR_TOKEN_FILE", value_name = "FILE")]
@@ -81,6 +97,9 @@ pub(crate) struct Config {
 
     #[command(flatten)]
     pub(crate) bounds: Bounds,
+
+    #[command(flatten)]
+    pub(crate) waits: WaitFlags,
 
     #[command(flatten)]
     pub(crate) envoy: EnvoyFlags,
@@ -128,6 +147,11 @@ pub(crate) enum ConfigError {
          --token-file FILE or --tls-client-ca FILE, or --insecure if the network keeps strangers out"
     )]
     Exposed { flag: &'static str, endpoint: Endpoint },
+    #[error(
+        "--allowed-hosts has no effect on --listen {endpoint}, which takes every name: leave it out, or listen on an \
+         address of loopback"
+    )]
+    AllowedHosts { endpoint: Endpoint },
     #[error(
         "--admin {endpoint} is beyond loopback, where tokens could be read on their way: add --tls-cert \
          FILE and --tls-key FILE, or --insecure if the network keeps strangers out"
@@ -313,6 +337,10 @@ impl Config {
             }
             _ => {}
         }
+        let is_loopback = self.listen.is_local() && matches!(self.listen, Endpoint::Tcp(_));
+        if !self.allowed_hosts.is_empty() && !is_loopback {
+            return Err(ConfigError::AllowedHosts { endpoint: self.listen.clone() });
+        }
         // The admin API always asks who is there; what is asked for must not be read on its way.
         let admin = self.admin_endpoint();
         if !admin.is_local() && !self.tls.is_given() && !self.insecure {
@@ -324,8 +352,8 @@ impl Config {
     /// Sees to it that there can be as many connections as are allowed.
     pub(crate) fn allow_open_files(&self) -> Result<(), ConfigError> {
         let (proxy, admin) = (self.gateway.endpoint(), self.admin_endpoint());
-        let endpoints =
-            self.endpoints().into_iter().map(|(_, endpoint)| endpoint).chain([&proxy, &admin]);
+        let endpoints = self.endpoints().into_iter().map(|(_, endpoint)| endpoint);
+        let endpoints = endpoints.chain([&proxy, &admin, &self.health]);
         let listeners = endpoints.filter(|endpoint| **endpoint != Endpoint::Off).count();
         let to_upstream = self.gateway.upstream_connections_max(self.bounds);
         Ok(open_files::raise_limit(self.bounds.max_connections, listeners, to_upstream)?)

@@ -35,7 +35,8 @@ use tollbar_daemon::net::{Listeners, Protocol};
 use tollbar_daemon::protocol::envoy::{self, Envoy, EnvoyLimits};
 use tollbar_daemon::protocol::forward_auth::ProxyTrust;
 use tollbar_daemon::protocol::grpc::Grpc;
-use tollbar_daemon::protocol::http::Http;
+use tollbar_daemon::protocol::health::HealthProtocol;
+use tollbar_daemon::protocol::http::{Callers, Http};
 use tollbar_daemon::protocol::proxy::{GatewayFlagsError, PreparedProxy};
 use tollbar_daemon::protocol::resp::Resp;
 use tollbar_daemon::shutdown::{ShutdownSignal, ShutdownTrigger};
@@ -174,7 +175,8 @@ async fn open(prepared: PreparedConfig) -> Result<DaemonParts, ServeError> {
     let counters = config.store.open()?;
     // What a store refuses is known before the first request, and a store that is there is connected to.
     counters.clone().probe().await;
-    let engine = AsyncEngine::builder(rules, counters.store());
+    let engine =
+        AsyncEngine::builder(rules, counters.store()).request_id_replays(config.request_id_replays);
     let engine = Arc::new(match receipt_secret {
         Some(secret) => engine.receipt_secret(secret).build()?,
         None => engine.build()?,
@@ -185,6 +187,7 @@ async fn open(prepared: PreparedConfig) -> Result<DaemonParts, ServeError> {
     let live = Arc::new(LiveRules::new(Arc::clone(&engine)));
     let daemon = Daemon::new(engine, counters.clone(), tokens.clone())
         .with_metering(tally.clone())
+        .with_queue_waiters(config.waits.queue_waiters())
         .with_telemetry(config.denials.open(), traces.clone());
     let of_database = Arc::clone(&live);
     daemon.health.add(DATABASE, move || of_database.health());
@@ -217,18 +220,26 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
     let (stop, stopped) = ShutdownSignal::new();
     let options = envoy::EnvoyConfig::new(&config.envoy, config.has_rules());
     let service = Envoy::new(daemon.for_protocol(ProtocolName::Envoy), Arc::clone(&envoy), options);
-    let grpc = Grpc::new(daemon.for_protocol(ProtocolName::Grpc), service, &stopped);
+    let asks_who = tokens.is_some() || config.tls.authenticates();
+    let handle = |protocol, endpoint: &Endpoint| {
+        daemon.for_listener(protocol, !endpoint.is_local() && !asks_who)
+    };
+    let grpc = Grpc::new(handle(ProtocolName::Grpc, &config.grpc), service, &stopped);
     let (is_secure, accepting_stopped) = (tls.is_some(), stopped.clone());
     let (metrics, tasks) = (Arc::clone(&daemon.metrics), Arc::clone(&daemon.tasks));
     let mut listeners = Listeners::new(config.bounds, tls, stopped, metrics, tasks);
-    let http = Http::new(Arc::clone(&daemon), Arc::clone(&trust));
+    let callers = Callers::new(&config.listen, config.allowed_hosts.clone());
+    let http = handle(ProtocolName::Http, &config.listen);
+    let http = Http::new(http, Arc::clone(&trust), callers);
     listen(&mut listeners, "--listen", &config.listen, http).await?;
+    listen(&mut listeners, "--health", &config.health, HealthProtocol::new(Arc::clone(&daemon)))
+        .await?;
     listen(&mut listeners, "--grpc", &config.grpc, grpc).await?;
     listen(
         &mut listeners,
         "--resp",
         &config.resp,
-        Resp::new(daemon.for_protocol(ProtocolName::Resp)),
+        Resp::new(handle(ProtocolName::Resp, &config.resp)),
     )
     .await?;
     if let Some(proxy) = proxy {

@@ -6,16 +6,19 @@ use std::time::Duration;
 use hyper::header::HeaderMap;
 use tokio::time::Instant;
 use tollbar::{Clock, Store, SystemClock, Timestamp};
+use tollbar_http::QueueWaiters;
 use tollbar_rules::{
     Admission, AsyncEngine, AsyncRuleHandle, Hold, Request, RuleSettlement, TokenError, UsageError,
     Verdict,
 };
 use tracing::warn;
 
+use crate::auth_failures::{AuthFailures, WrongToken};
 use crate::clock_watch::{self, CLOCK};
 use crate::decision_log::{DecisionId, DecisionLog, LoggedRequest};
 use crate::health::{HealthPart, HealthParts};
 use crate::metrics::{DaemonState, Metrics, Outcome, ProtocolName, TextFormat};
+use crate::net::Peer;
 use crate::store::counters::Counters;
 use crate::tasks::{TASKS, Tasks};
 use crate::telemetry::{CheckSpan, DenialLog, FinishedCheck, Traces, dropped_line_count};
@@ -32,6 +35,10 @@ const STORE: HealthPart = HealthPart {
 /// How much of the reason for a rejection is logged.
 const REJECTION_BYTES_MAX: usize = 400;
 
+/// Why a request to [exposed](Daemon::is_exposed) listeners is refused.
+pub(crate) const EXPOSED: &str = "beyond loopback, resets and explanations need a token: start the daemon with \
+                                  --token-file FILE and send one of its tokens";
+
 /// Shared by every listener.
 #[derive(Debug)]
 pub struct Daemon {
@@ -39,6 +46,10 @@ pub struct Daemon {
     pub counters: Counters,
     /// The tokens that clients may send, where one is required.
     pub(crate) tokens: Option<Arc<Tokens>>,
+    /// Wrong tokens, of every listener.
+    pub auth_failures: Arc<AuthFailures>,
+    /// The requests that wait in queues, of every listener.
+    pub(crate) queue_waiters: Arc<QueueWaiters>,
     /// The latest denials.
     pub decision_log: Arc<DecisionLog>,
     /// Usage by subject, where there is a database to keep it.
@@ -47,6 +58,9 @@ pub struct Daemon {
     pub metrics: Arc<Metrics>,
     /// The protocol that this handle serves.
     protocol: ProtocolName,
+    /// True where strangers can ask: beyond loopback, without tokens. They may check, but neither reset counters
+    /// nor have the rules explained.
+    pub(crate) is_exposed: bool,
     /// Logs some of the denials.
     denial_log: Arc<DenialLog>,
     /// Where some checks are traced to.
@@ -102,10 +116,13 @@ impl Daemon {
             engine,
             counters,
             tokens,
+            auth_failures: Arc::default(),
+            queue_waiters: Arc::default(),
             decision_log: Arc::default(),
             tally: None,
             metrics: Arc::default(),
             protocol: ProtocolName::default(),
+            is_exposed: false,
             denial_log: Arc::default(),
             traces: None,
             health: Arc::default(),
@@ -127,6 +144,12 @@ impl Daemon {
         Self { tally, ..self }
     }
 
+    /// Bounds the requests that wait in queues.
+    #[must_use]
+    pub fn with_queue_waiters(self, queue_waiters: QueueWaiters) -> Self {
+        Self { queue_waiters: Arc::new(queue_waiters), ..self }
+    }
+
     /// Logs denials to `denial_log` and traces checks to `traces`.
     #[must_use]
     pub fn with_telemetry(self, denial_log: DenialLog, traces: Option<Arc<Traces>>) -> Self {
@@ -135,14 +158,22 @@ impl Daemon {
 
     /// Returns a handle that labels its metrics with `protocol`.
     pub fn for_protocol(&self, protocol: ProtocolName) -> Arc<Self> {
+        self.for_listener(protocol, self.is_exposed)
+    }
+
+    /// Returns a handle for a listener that speaks `protocol`, and that strangers can ask if `is_exposed`.
+    pub fn for_listener(&self, protocol: ProtocolName, is_exposed: bool) -> Arc<Self> {
         Arc::new(Self {
             engine: Arc::clone(&self.engine),
             counters: self.counters.clone(),
             tokens: self.tokens.clone(),
+            auth_failures: Arc::clone(&self.auth_failures),
+            queue_waiters: Arc::clone(&self.queue_waiters),
             decision_log: Arc::clone(&self.decision_log),
             tally: self.tally.clone(),
             metrics: Arc::clone(&self.metrics),
             protocol,
+            is_exposed,
             denial_log: Arc::clone(&self.denial_log),
             traces: self.traces.clone(),
             health: Arc::clone(&self.health),
@@ -159,6 +190,9 @@ impl Daemon {
             tasks: self.tasks.reports(),
             wall_difference_us: self.wall_difference_us(),
             log_lines_dropped: dropped_line_count(),
+            auth_failures: self.auth_failures.counts().collect(),
+            waiters: self.queue_waiters.count(),
+            waits_refused: self.queue_waiters.refusals(),
         };
         self.metrics.write(engine, counters, decision_log, state, self.now(), format)
     }
@@ -449,9 +483,18 @@ impl Daemon {
         self.clock.wall_difference_us()
     }
 
-    /// Returns true if requests with this token are answered.
-    pub(crate) fn is_authorized(&self, token: Option<&[u8]>) -> bool {
-        self.tokens.as_ref().is_none_or(|tokens| tokens.has(token.unwrap_or_default()))
+    /// Checks the token of a request, where one is required. Counts a wrong one; a right one passes however many
+    /// wrong ones came before.
+    pub(crate) fn authorize(&self, token: Option<&[u8]>, peer: Peer) -> Result<(), WrongToken> {
+        let token = token.unwrap_or_default();
+        if self.tokens.as_ref().is_none_or(|tokens| tokens.has(token)) {
+            return Ok(());
+        }
+        if token.is_empty() {
+            return Err(WrongToken { retry_after_s: None });
+        }
+        let why = "it is not in --token-file";
+        Err(self.auth_failures.record(self.protocol.name(), peer, token, why))
     }
 }
 

@@ -5,17 +5,31 @@ pub mod secret;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use tollbar_rules::FileError;
+use tracing::warn;
 
 /// Secrets and tokens have a few lines.
 const BYTES_MAX: u64 = 64 * 1024;
 
-/// The text in a file of at most 64 KiB.
+/// Returns the text in a file of at most 64 KiB that holds secrets. A file that others can write is refused: they
+/// could put tokens of their own there. One that others can read is warned of, because Kubernetes mounts secrets so.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    let mode = metadata.permissions().mode();
+    // A pipe, such as a shell makes, is nobody else's.
+    if metadata.is_file() && mode & 0o002 != 0 {
+        let message = "every user of this machine can write it: run `chmod 600` on it";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    if metadata.is_file() && mode & 0o004 != 0 {
+        warn!(file = %path.display(), "every user of this machine can read this file: run `chmod 600` on it");
+    }
+    file.take(BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it has more than 64 KiB"));
     }
@@ -27,5 +41,23 @@ pub fn file_error_text(error: &FileError) -> String {
     match error {
         FileError::Read { source, .. } => format!("{error}: {source}"),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_can_write_is_refused() {
+        let path = std::env::temp_dir().join(format!("tollbar-files-{}", std::process::id()));
+        for (mode, is_read) in [(0o600, true), (0o644, true), (0o666, false), (0o602, false)] {
+            std::fs::write(&path, "secret").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let read = read_to_string(&path);
+            assert_eq!(read.is_ok(), is_read, "{mode:o}");
+            assert!(read.is_ok_and(|text| text == "secret") || !is_read);
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }

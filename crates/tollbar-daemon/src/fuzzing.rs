@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, Method, Uri};
 use tollbar::{ManualClock, MemoryStore, Timestamp};
 use tollbar_rules::{Engine, Request, RuleFile};
 
 use crate::daemon::Daemon;
+use crate::net::Peer;
 use crate::protocol::http::{Api, RequestHead, Route};
 use crate::store::counters::Counters;
 
@@ -52,8 +54,10 @@ impl HttpFuzzer {
     /// Sends a body; the status and the body of the answer.
     #[must_use]
     pub fn post(&self, path: &'static str, body: &[u8]) -> (u16, Vec<u8>) {
-        let (uri, headers) = (Uri::from_static(path), HeaderMap::new());
-        let head = RequestHead { method: &Method::POST, uri: &uri, headers: &headers };
+        let (method, uri, peer) = (&Method::POST, &Uri::from_static(path), Peer::Unix);
+        let json = HeaderValue::from_static("application/json");
+        let headers = &HeaderMap::from_iter([(CONTENT_TYPE, json)]);
+        let head = RequestHead { method, uri, headers, peer };
         let answer = match self.api.route_for(&head) {
             Err(answer) => *answer,
             // The store is in this process: nothing is waited for.

@@ -12,7 +12,8 @@
 //! | [`clock_watch`] | whether somebody has set the machine's clock |
 //! | [`tasks`], [`panics`] | what runs beside requests, and is started again; what ends by a mistake of ours |
 //! | [`problem`], [`openapi`] | errors and documents of both HTTP interfaces |
-//! | [`token`], [`files`], [`duration_flag`], [`rfc3339`] | tokens of clients, small files, durations behind flags, times as text |
+//! | [`token`], [`auth_failures`], [`files`], [`duration_flag`], [`rfc3339`] | tokens of clients, wrong ones, small files, durations behind flags, times as text |
+//! | [`wait_flags`] | how long requests wait in queues inside the daemon, and how many |
 //! | [`background`] | work on threads that give way to requests |
 //!
 //! Rules in a database, the admin API and the command line are in `tollbar-admin` and `tollbar-cli`. The binary is
@@ -29,6 +30,7 @@
     reason = "only our own crates use this library"
 )]
 
+pub mod auth_failures;
 pub mod background;
 pub mod clock_watch;
 pub mod daemon;
@@ -51,3 +53,4 @@ pub mod tasks;
 pub mod telemetry;
 pub mod token;
 pub mod usage;
+pub mod wait_flags;

@@ -31,7 +31,7 @@ use crate::health::HealthReport;
 use crate::store::counters::Counters;
 use crate::tasks::TaskReport;
 use connections::Connections;
-pub(crate) use connections::ListenerConnections;
+pub(crate) use connections::{ConnectionRefusal, ListenerConnections};
 use families::{DenialExemplars, Scrape};
 use histogram::{Exemplar, ExemplarId, Histogram};
 pub use history::History;
@@ -57,6 +57,12 @@ pub(crate) struct DaemonState {
     pub(crate) tasks: Vec<TaskReport>,
     pub(crate) wall_difference_us: i64,
     pub(crate) log_lines_dropped: usize,
+    /// Wrong tokens, by listener.
+    pub(crate) auth_failures: Vec<(&'static str, u64)>,
+    /// Requests that wait in queues.
+    pub(crate) waiters: usize,
+    /// Requests that were denied because too many others waited.
+    pub(crate) waits_refused: u64,
 }
 
 /// Everything that is counted.

@@ -4,6 +4,7 @@
 pub mod envoy;
 pub mod forward_auth;
 pub mod grpc;
+pub mod health;
 pub mod http;
 pub mod proxy;
 pub mod resp;

@@ -90,8 +90,9 @@ fn problem_response(problem: Problem) -> UpstreamResponse {
 
 impl Exchange {
     pub(crate) fn new(upstream: Arc<Upstream>, connection_info: ConnectionInfo) -> Self {
-        let forwarded_headers =
-            ForwardedHeaders::new(connection_info, upstream.client_ip.trusts(connection_info.peer));
+        let is_trusted =
+            connection_info.may_be_proxy && upstream.client_ip.trusts(connection_info.peer);
+        let forwarded_headers = ForwardedHeaders::new(connection_info, is_trusted);
         Self(Arc::new(ExchangeState { upstream, forwarded_headers, slot: Mutex::default() }))
     }
 

@@ -1,22 +1,24 @@
 //! `X-Forwarded-*`: what the upstream is told about the client.
 //!
-//! What a trusted proxy has written is kept and continued. What anybody else has written is removed,
-//! also under the names that other proxies use, and under those that say who asks: an upstream may believe
-//! any of them.
+//! Headers that say who asks are removed from every request, because an upstream may believe any of them. A trusted
+//! proxy keeps those that are named to the gateway, and `X-Forwarded-*`, which is continued.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use bytes::{BufMut, BytesMut};
-use http::header::{FORWARDED, HOST, HeaderName, HeaderValue};
+use http::header::{HOST, HeaderName, HeaderValue};
 use http::uri::Authority;
 use http::{HeaderMap, Uri};
 use smallvec::SmallVec;
+use tollbar_http::{ClientIp, Identity};
 
 use crate::ConnectionInfo;
 
 static FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 static HOST_SEEN: HeaderName = HeaderName::from_static("x-forwarded-host");
+static PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 
 /// Who is at the other end of a connection, as the upstream is told with each of its requests.
 #[derive(Debug, Clone)]
@@ -35,21 +37,22 @@ impl ForwardedHeaders {
         Self { address: connection_info.peer.and_then(value), scheme, is_trusted }
     }
 
-    /// Tells the upstream. `host` is what the client has asked for, `trusted_headers` are those that only trusted
-    /// proxies may set.
+    /// Removes claims about the client and writes what is known. `host` is what the client has asked for,
+    /// `trusted_headers` are those that only trusted proxies may set.
     pub(crate) fn write(
         &self,
         headers: &mut HeaderMap,
         host: Option<&HeaderValue>,
         trusted_headers: &[HeaderName],
     ) {
-        if !self.is_trusted {
-            forget(headers);
-            for name in trusted_headers {
-                headers.remove(name);
-            }
+        let mut found: SmallVec<[HeaderName; 4]> = SmallVec::new();
+        let is_kept = |name: &HeaderName| self.is_trusted && trusted_headers.contains(name);
+        let is_claim = |name: &&HeaderName| is_claim(name, trusted_headers) && !is_kept(name);
+        found.extend(headers.keys().filter(is_claim).cloned());
+        for name in found {
+            headers.remove(name);
         }
-        // What was forgotten is not looked for.
+        // What was removed is not looked for.
         let has = |headers: &HeaderMap, name| self.is_trusted && headers.contains_key(name);
         if let Some(address) = &self.address {
             let is_first = !has(headers, &FOR);
@@ -80,36 +83,63 @@ fn chain(headers: &HeaderMap, address: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::from_maybe_shared(chain.freeze()).ok()
 }
 
-/// Removes everything that speaks about clients.
-fn forget(headers: &mut HeaderMap) {
-    let mut found: SmallVec<[HeaderName; 4]> = SmallVec::new();
-    found.extend(headers.keys().filter(|name| speaks_of_clients(name)).cloned());
-    for name in found {
-        headers.remove(name);
-    }
+/// Returns the headers that pass from trusted proxies: those that are named, and `X-Forwarded-*`. Of `X-Forwarded-For`
+/// and `Forwarded` only the one that the proxies write passes; the other is their client's.
+pub(crate) fn trusted_headers(identity: &Identity, client_ip: &ClientIp) -> Vec<HeaderName> {
+    let forwarding = [client_ip.header(), &PROTO, &HOST_SEEN, &PORT];
+    forwarding.into_iter().chain(identity.trusted_headers()).cloned().collect()
 }
 
-fn speaks_of_clients(name: &HeaderName) -> bool {
-    let text = name.as_str();
-    *name == FORWARDED
-        || text.starts_with("x-forwarded")
+/// True for an identity header, and for a trusted header under any spelling.
+fn is_claim(name: &HeaderName, trusted_headers: &[HeaderName]) -> bool {
+    let spelling = dashed(name.as_str());
+    let is_spelt_alike =
+        |trusted: &str| trusted.len() == spelling.len() && dashed(trusted) == spelling;
+    is_identity_header(&spelling)
+        || trusted_headers.iter().any(|trusted| is_spelt_alike(trusted.as_str()))
+}
+
+/// Returns the name with a dash for every sign that is no letter and no digit. Servers that hand headers to programs as
+/// `HTTP_X_USER_ID` make no difference between such signs.
+fn dashed(name: &str) -> Cow<'_, str> {
+    let is_sign = |byte: u8| !byte.is_ascii_alphanumeric() && byte != b'-';
+    if !name.bytes().any(is_sign) {
+        return name.into();
+    }
+    // The names of headers are ASCII.
+    name.bytes().map(|byte| if is_sign(byte) { '-' } else { char::from(byte) }).collect()
+}
+
+/// True for a header by which some proxy or some upstream is told who asks. The list is in `docs/guides/gateway.md`.
+fn is_identity_header(name: &str) -> bool {
+    name.starts_with("x-forwarded")
+        || name.starts_with("x-auth-request-")
         || matches!(
-            text,
-            "x-real-ip"
+            name,
+            "cf-connecting-ip"
+                | "cf-connecting-ipv6"
+                | "client-ip"
+                | "fastly-client-ip"
+                | "forwarded"
+                | "remote-user"
+                | "true-client-ip"
+                | "x-azure-clientip"
                 | "x-client-ip"
                 | "x-cluster-client-ip"
+                | "x-envoy-external-address"
                 | "x-original-forwarded-for"
                 | "x-original-host"
                 | "x-original-url"
+                | "x-real-ip"
+                | "x-remote-user"
                 | "x-rewrite-url"
-                | "true-client-ip"
-                | "client-ip"
+                | "x-user-id"
         )
 }
 
 /// The host that a client has asked for, by the URI, the header or both.
 ///
-/// `Err` where they say different things. The URI alone would count (RFC 9112, 3.2.2), but not everybody who
+/// `Err` if they say different things, or no host. The URI alone would count (RFC 9112, 3.2.2), but not everybody who
 /// reads the request goes by that.
 pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, AmbiguousHost> {
     let mut lines = headers.get_all(HOST).iter();
@@ -117,19 +147,28 @@ pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>
     if lines.next().is_some() {
         return Err(AmbiguousHost);
     }
+    if line.is_some_and(|host| !is_host(host)) {
+        return Err(AmbiguousHost);
+    }
     let Some(authority) = uri.authority().map(Authority::as_str) else {
         return Ok(line.cloned());
     };
     let is_same =
         line.is_none_or(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()));
-    // Whoever names a user in a URI wants it to look like a host.
-    if !is_same || authority.contains('@') {
-        return Err(AmbiguousHost);
+    match HeaderValue::from_str(authority) {
+        Ok(host) if is_same && is_host(&host) => Ok(Some(host)),
+        _ => Err(AmbiguousHost),
     }
-    HeaderValue::from_str(authority).map(Some).map_err(|_| AmbiguousHost)
 }
 
-/// A request that names more than one host.
+/// True for one host, perhaps with a port. A list is none: one server would read its first name, another its last. Nor
+/// is a user and a host, since a user can look like a host.
+fn is_host(host: &HeaderValue) -> bool {
+    !host.as_bytes().iter().any(|byte| matches!(byte, b',' | b'@'))
+        && Authority::try_from(host.as_bytes()).is_ok()
+}
+
+/// A request that does not name one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AmbiguousHost;
 
@@ -146,10 +185,13 @@ mod tests {
         for (name, value) in lines {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        let connection_info = ConnectionInfo { peer: Some(peer.parse().unwrap()), is_secure: true };
+        let peer = ConnectionInfo::from_peer(peer.parse().unwrap());
+        let connection_info = ConnectionInfo { is_secure: true, ..peer };
         let host = HeaderValue::from_static("a.example");
-        let user = [HeaderName::from_static("x-user-id")];
-        ForwardedHeaders::new(connection_info, is_trusted).write(&mut headers, Some(&host), &user);
+        let identity = Identity::new().trusted_header("user", "x-user-id").unwrap();
+        let trusted_headers = trusted_headers(&identity, &ClientIp::peer());
+        let forwarded_headers = ForwardedHeaders::new(connection_info, is_trusted);
+        forwarded_headers.write(&mut headers, Some(&host), &trusted_headers);
         let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
         let mut told: Vec<_> = headers.iter().map(|(n, v)| (n.to_string(), text(v))).collect();
         told.sort();
@@ -177,20 +219,66 @@ mod tests {
         assert_eq!(told(&[], true, "::ffff:10.0.0.1"), expected("10.0.0.1", "a.example", "https"));
     }
 
+    /// Every name of the guide's list, with dashes, underscores and dots.
     #[test]
-    fn a_stranger_speaks_of_clients_under_no_name() {
-        let claimed = [
-            ("forwarded", "for=192.0.2.1"),
-            ("x-forwarded-port", "1"),
-            ("x-forwarded", "for=192.0.2.1"),
-            ("x-real-ip", "192.0.2.1"),
-            ("true-client-ip", "192.0.2.1"),
-            ("x-original-url", "/admin"),
-            ("x-user-id", "somebody-else"),
-        ];
-        assert_eq!(told(&claimed, false, "10.0.0.1"), told(&[], false, "10.0.0.1"));
-        let user = told(&claimed[6..], true, "10.0.0.1");
-        assert!(user.contains(&("x-user-id".to_owned(), "somebody-else".to_owned())), "{user:?}");
+    fn identity_headers_pass_only_if_they_are_named_and_only_from_trusted_proxies() {
+        let guide = include_str!("../../../docs/guides/gateway.md");
+        let (_, list) = guide.split_once("<!-- identity headers -->").unwrap();
+        let (list, _) = list.split_once("<!-- end -->").unwrap();
+        let names = list.split('`').skip(1).step_by(2).map(|name| name.replace('*', "x"));
+        let names: Vec<String> = names.map(|name| name.to_lowercase()).collect();
+        assert!(names.len() > 20, "{names:?}");
+        for name in &names {
+            for spelling in [name.clone(), name.replace('-', "_"), name.replacen('-', ".", 1)] {
+                let header = HeaderName::from_bytes(spelling.as_bytes()).unwrap();
+                let passes = |is_trusted, trusted_headers: &[HeaderName]| {
+                    let mut headers = HeaderMap::new();
+                    headers.insert(&header, HeaderValue::from_static("claim"));
+                    let peer = ConnectionInfo::from_peer("10.0.0.1".parse().unwrap());
+                    let forwarded_headers = ForwardedHeaders::new(peer, is_trusted);
+                    forwarded_headers.write(&mut headers, None, trusted_headers);
+                    headers.get(&header).is_some_and(|value| value.as_bytes().starts_with(b"claim"))
+                };
+                let trusted = [HeaderName::from_bytes(name.as_bytes()).unwrap()];
+                assert!(!passes(false, &[]), "{spelling} of a stranger");
+                assert!(!passes(false, &trusted), "{spelling} of a stranger, named");
+                assert!(!passes(true, &[]), "{spelling} of a proxy, not named");
+                assert_eq!(
+                    passes(true, &trusted),
+                    spelling == *name,
+                    "{spelling} of a proxy, named"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn of_two_forwarding_headers_the_one_that_proxies_write_passes() {
+        for (client_ip, kept) in
+            [(ClientIp::peer(), "x-forwarded-for"), (ClientIp::peer().by_forwarded(), "forwarded")]
+        {
+            let headers = trusted_headers(&Identity::new(), &client_ip);
+            let both = ["x-forwarded-for", "forwarded"];
+            for name in both {
+                assert_eq!(headers.iter().any(|header| header == name), name == kept, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_spellings_of_a_trusted_header_are_removed() {
+        let claimed =
+            [("x_user_id", "1"), ("x-user_id", "2"), ("x-user-id", "3"), ("x-other", "4")];
+        let kept = |is_trusted| {
+            let told = told(&claimed, is_trusted, "10.0.0.1");
+            let names = told.iter().map(|(name, _)| name.as_str());
+            names.filter(|name| !name.starts_with("x-forwarded")).map(str::to_owned).collect()
+        };
+        let (trusted, stranger): (Vec<String>, Vec<String>) = (kept(true), kept(false));
+        assert_eq!(
+            (trusted, stranger),
+            (vec!["x-other".into(), "x-user-id".into()], vec!["x-other".into()])
+        );
     }
 
     #[test]
@@ -208,5 +296,26 @@ mod tests {
         assert_eq!(found.unwrap().unwrap(), "b.example");
         headers.append(HOST, HeaderValue::from_static("a.example"));
         assert_eq!(host(&Uri::from_static("/"), &headers), Err(AmbiguousHost));
+    }
+
+    #[test]
+    fn a_host_is_one_name_with_or_without_a_port() {
+        for (line, is_host) in [
+            ("a.example", true),
+            ("a_b.example:8080", true),
+            ("[2001:db8::1]:80", true),
+            ("", false),
+            ("a.example, b.example", false),
+            ("a.example,b.example", false),
+            ("a.example b.example", false),
+            ("user@a.example", false),
+            ("a.example/path", false),
+            ("a.example?x", false),
+            ("a.example\\b", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static(line));
+            assert_eq!(host(&Uri::from_static("/"), &headers).is_ok(), is_host, "{line:?}");
+        }
     }
 }

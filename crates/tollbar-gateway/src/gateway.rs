@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
+use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -21,24 +22,29 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tollbar_http::{
     ClientIp, Identity, TollbarBody, TollbarLayer, TollbarLayerBuilder, TollbarService,
+    UntrustedPeer,
 };
 use tollbar_rules::AsyncEngine;
 use tollbar_tls::{Pem, PemError};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::client::activity::{ActiveBody, PendingResponse};
 use crate::client::checked_stream::CheckedStream;
 use crate::client::findings::Findings;
 use crate::client::framing::{headers_bytes_max, line_bytes_max};
 use crate::exchange::{Exchange, Upstream};
 use crate::executor::GatewayExecutor;
+use crate::forwarded;
 use crate::problem::Problem;
-use crate::request::RequestSettings;
+use crate::request::{AMBIGUOUS, RequestSettings};
 use crate::upstream::body::UpstreamBody;
 use crate::upstream::breaker::Breaker;
 use crate::upstream::connector::Connector;
 use crate::upstream::pool::Pool;
-use crate::{ConnectionInfo, HeadBounds, UpstreamOptions, UpstreamUrl};
+use crate::{
+    BodyBounds, ConnectionActivity, ConnectionInfo, HeadBounds, UpstreamOptions, UpstreamUrl,
+};
 
 /// How many requests a client may have under way on one connection over HTTP/2.
 const STREAMS_MAX: u32 = 128;
@@ -72,6 +78,7 @@ pub struct GatewayBuilder {
     client_ip: ClientIp,
     exempt: Vec<Box<str>>,
     bounds: HeadBounds,
+    body_bounds: BodyBounds,
     head_time_max: Duration,
     executor: GatewayExecutor,
 }
@@ -104,6 +111,7 @@ impl Gateway {
             client_ip: ClientIp::peer(),
             exempt: Vec::new(),
             bounds: HeadBounds::default(),
+            body_bounds: BodyBounds::default(),
             head_time_max: Duration::from_secs(30),
             executor: GatewayExecutor::default(),
         }
@@ -115,17 +123,20 @@ impl Gateway {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         connection_info: ConnectionInfo,
     ) {
-        self.serve_until(stream, connection_info, pending(), || false).await;
+        self.serve_until(stream, connection_info, Arc::default(), pending(), || false).await;
     }
 
     /// Serves a client's connection to its end, or until `stop` says to come to one: what has been asked
     /// is answered then, and a tunnel goes on until this is dropped.
+    ///
+    /// `activity` shows others whether the client waits for a response.
     ///
     /// From when `is_announced` is true, answers over HTTP/1.1 tell clients to go elsewhere.
     pub async fn serve_until<I, A>(
         &self,
         stream: I,
         connection_info: ConnectionInfo,
+        activity: Arc<ConnectionActivity>,
         stop: impl Future<Output = ()>,
         is_announced: A,
     ) where
@@ -144,6 +155,8 @@ impl Gateway {
             service,
             shared: Arc::clone(&self.shared),
             findings: Arc::clone(&findings),
+            is_untrusted: !connection_info.may_be_proxy,
+            activity,
             is_announced,
         });
         let service = service_fn(move |request| Arc::clone(&connection).respond(request));
@@ -182,6 +195,8 @@ struct ClientConnection<A> {
     service: TollbarService<Exchange>,
     shared: Arc<GatewayState>,
     findings: Arc<Findings>,
+    is_untrusted: bool,
+    activity: Arc<ConnectionActivity>,
     is_announced: A,
 }
 
@@ -190,26 +205,39 @@ type ResponseBody = Either<TollbarBody<UpstreamBody>, Full<Bytes>>;
 impl<A: Fn() -> bool> ClientConnection<A> {
     async fn respond(
         self: Arc<Self>,
-        request: Request<Incoming>,
-    ) -> Result<Response<ResponseBody>, Infallible> {
+        mut request: Request<Incoming>,
+    ) -> Result<Response<ActiveBody<ResponseBody>>, Infallible> {
+        let pending = Arc::new(PendingResponse::new(Arc::clone(&self.activity)));
+        if request.body().is_end_stream() {
+            pending.begin();
+        } else {
+            request.extensions_mut().insert(Arc::clone(&pending));
+        }
+        if self.is_untrusted {
+            request.extensions_mut().insert(UntrustedPeer);
+        }
         let is_http1 = request.version() < Version::HTTP_2;
         let flaw = self.findings.asked(is_http1);
-        let mut response = match flaw {
-            None => self.answer(request).await,
-            Some(flaw) => problem_response(flaw.problem()),
+        let problem = match flaw {
+            Some(flaw) => Some(flaw.problem()),
+            None => self.shared.check(&request).err(),
         };
+        let is_refused = problem.is_some();
+        let mut response = match problem {
+            None => self.answer(request).await,
+            Some(problem) => problem_response(problem),
+        };
+        pending.begin();
         self.findings.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
-        let is_last = flaw.is_some() || (self.is_announced)();
+        // What follows a request that was refused is not read: it may be a part of it.
+        let is_last = is_refused || (self.is_announced)();
         if is_http1 && is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(response)
+        Ok(response.map(|body| ActiveBody { body, _response: pending }))
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
-        if let Err(problem) = self.shared.bounds.check(&request) {
-            return problem_response(problem);
-        }
         let Ok(response) = self.service.clone().call(request).await;
         let (head, body) = response.into_parts();
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
@@ -220,6 +248,14 @@ impl<A: Fn() -> bool> ClientConnection<A> {
             return Response::from_parts(head, Either::Right(Full::default()));
         }
         Response::from_parts(head, Either::Left(body))
+    }
+}
+
+impl GatewayState {
+    /// Returns why a request is refused before the rules see it, if it is.
+    fn check<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        self.bounds.check(request)?;
+        forwarded::host(request.uri(), request.headers()).map(drop).map_err(|_| AMBIGUOUS)
     }
 }
 
@@ -249,8 +285,8 @@ impl GatewayBuilder {
         self
     }
 
-    /// Who asks. Its own [`ClientIp`] gives way to [`client_ip`](Self::client_ip). Headers that count from trusted
-    /// proxies only are removed where anybody else has sent them.
+    /// Sets who asks. Its own [`ClientIp`] gives way to [`client_ip`](Self::client_ip). Headers that say who asks reach
+    /// the upstream only if a trusted proxy has sent them and [`Identity::trusted_header`] names them.
     #[must_use]
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = identity;
@@ -269,6 +305,13 @@ impl GatewayBuilder {
     #[must_use]
     pub fn head_bounds(mut self, bounds: HeadBounds) -> Self {
         self.bounds = bounds;
+        self
+    }
+
+    /// How slow the body of a request may be.
+    #[must_use]
+    pub fn body_bounds(mut self, bounds: BodyBounds) -> Self {
+        self.body_bounds = bounds;
         self
     }
 
@@ -305,9 +348,15 @@ impl GatewayBuilder {
         let Self { url, options, client_ip, bounds, head_time_max, executor, .. } = self;
         let host = url.host_header().ok_or_else(|| GatewayError::Host { url: url.clone() })?;
         let connector = Connector::new(url.clone(), options.protocol, self.authorities)?;
-        let trusted_headers = self.identity.trusted_headers().cloned().collect();
+        let trusted_headers = forwarded::trusted_headers(&self.identity, &client_ip);
         let rewrites_host = options.rewrites_host;
-        let terms = RequestSettings { url, host, rewrites_host, trusted_headers };
+        let terms = RequestSettings {
+            url,
+            host,
+            rewrites_host,
+            body_bounds: self.body_bounds,
+            trusted_headers,
+        };
         let breaker = Breaker::new(options.breaker);
         let layer = TollbarLayer::builder(engine);
         let layer = match self.layer {

@@ -55,9 +55,11 @@ mod upstream;
 mod vectored_write;
 
 pub use client::ConnectionInfo;
+pub use client::activity::ConnectionActivity;
 pub use client::guard::HeadBounds;
 pub use client::proxy_protocol::{ProxyProtocolError, read_proxy_header};
 pub use gateway::{Gateway, GatewayBuilder, GatewayError};
 pub use tollbar_tls::{Pem, PemError};
+pub use upstream::body::BodyBounds;
 pub use upstream::breaker::BreakerOptions;
 pub use upstream::options::{UpstreamOptions, UpstreamProtocol, UpstreamUrl, UpstreamUrlError};

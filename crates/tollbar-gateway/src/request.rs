@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use crate::forwarded::{self, ForwardedHeaders};
 use crate::hop_by_hop;
 use crate::problem::Problem;
-use crate::upstream::body::{BodyProgress, RequestBody};
+use crate::upstream::body::{BodyBounds, BodyProgress, RequestBody};
 use crate::upstream::options::UpstreamUrl;
 
 /// A request that is ready to be sent, whatever the upstream speaks. In a box, since it goes through many
@@ -34,12 +34,15 @@ pub(crate) struct RequestSettings {
     /// The upstream's own name.
     pub(crate) host: HeaderValue,
     pub(crate) rewrites_host: bool,
-    /// What only trusted proxies may say of a request.
+    pub(crate) body_bounds: BodyBounds,
+    /// Headers that reach the upstream only from trusted proxies.
     pub(crate) trusted_headers: Vec<HeaderName>,
 }
 
-const AMBIGUOUS: Problem =
-    Problem::new(StatusCode::BAD_REQUEST, "the request names more than one host");
+pub(crate) const AMBIGUOUS: Problem = Problem::new(
+    StatusCode::BAD_REQUEST,
+    "the request must name one host, such as example.com or example.com:8080",
+);
 const TOO_MANY_NAMES: Problem =
     Problem::new(StatusCode::BAD_REQUEST, "Connection names too many headers");
 
@@ -62,7 +65,8 @@ impl UpstreamRequest {
         if parts.version == Version::HTTP_2 {
             join_cookies(&mut parts.headers);
         }
-        Ok(Box::new(Self { parts, body: RequestBody::new(body), host, upgrade }))
+        let body = RequestBody::new(body, &mut parts, terms.body_bounds);
+        Ok(Box::new(Self { parts, body, host, upgrade }))
     }
 
     /// How far its body is.

@@ -99,6 +99,15 @@ impl ClientIp {
         Self { header: ForwardingHeader::Forwarded, ..self }
     }
 
+    /// Returns the header from which addresses are read: `X-Forwarded-For` or `Forwarded`.
+    #[must_use]
+    pub fn header(&self) -> &'static HeaderName {
+        match self.header {
+            ForwardingHeader::XForwardedFor => &X_FORWARDED_FOR,
+            ForwardingHeader::Forwarded => &header::FORWARDED,
+        }
+    }
+
     /// True where `peer` is a proxy of ours, so that headers which it sets can be believed.
     #[must_use]
     pub fn trusts(&self, peer: Option<IpAddr>) -> bool {

@@ -45,8 +45,9 @@ type PeerOf = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 
 /// How attributes are read from requests.
 ///
-/// By itself: `ip`, the peer's address, and `user`, the header `X-User-Id` of peers that are trusted
-/// proxies. Rules then count a client by its API key, else by its user, else by its address.
+/// By itself it reads `ip`, the client's address, and no header that names a user: name such headers with
+/// [`trusted_header`](Self::trusted_header). Rules then count a client by its API key, else by its user, else by
+/// its address.
 ///
 /// ```
 /// use tollbar_http::{ApiKeys, ClientIp, Identity};
@@ -54,6 +55,7 @@ type PeerOf = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 /// let identity = Identity::new()
 ///     .client_ip(ClientIp::behind_proxies(["10.0.0.0/8".parse()?]))
 ///     .api_keys(ApiKeys::known([("partner", "k-8f3a")]).bearer())
+///     .trusted_header("user", "x-user-id")?
 ///     .trusted_header("tenant", "x-tenant-id")?
 ///     .untrusted_header("client_version", "x-client-version")?;
 /// # let _ = identity;
@@ -96,6 +98,11 @@ pub struct Attributes(Vec<(Box<str>, Box<str>)>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
+/// In a request's extensions: its peer is no trusted proxy, whatever its address. For servers behind a load balancer that
+/// did not say who the client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UntrustedPeer;
+
 /// Why an attribute cannot be read from a header.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -130,20 +137,10 @@ pub(crate) struct DerivedValues<'i> {
 pub(crate) type Pairs<'a> = SmallVec<[(&'a str, &'a str); 8]>;
 
 impl Identity {
-    /// The peer's address, and users by `X-User-Id` from trusted proxies.
+    /// Reads the peer's address and nothing else. No header names a user until it is asked for: a proxy such as
+    /// nginx passes on what clients send, so a header counts only if the operator knows that the proxy sets it.
     #[must_use]
     pub fn new() -> Self {
-        let user = HeaderAttribute {
-            attribute: "user".into(),
-            header: HeaderName::from_static("x-user-id"),
-            is_trusted: true,
-        };
-        Self { headers: vec![user], ..Self::by_address() }
-    }
-
-    /// The peer's address and nothing else: no header names a user until one is asked for.
-    #[must_use]
-    pub fn by_address() -> Self {
         Self {
             client_ip: ClientIp::peer(),
             peer: None,
@@ -250,10 +247,14 @@ impl Identity {
             Some(peer) => peer(extensions),
             None => known.or_else(|| peer_of(extensions)),
         };
-        let ip = self.client_ip.of(peer, headers).map(text_of);
+        let is_untrusted = extensions.get::<UntrustedPeer>().is_some();
+        let ip = match peer {
+            peer if is_untrusted => peer.map(|peer| peer.to_canonical()),
+            peer => self.client_ip.of(peer, headers),
+        };
         DerivedValues {
-            is_from_proxy: self.client_ip.trusts(peer),
-            ip,
+            is_from_proxy: !is_untrusted && self.client_ip.trusts(peer),
+            ip: ip.map(text_of),
             api_key: self.api_keys.as_ref().and_then(|api_keys| api_keys.subject(headers)),
             claims: self.claims(headers, now),
         }

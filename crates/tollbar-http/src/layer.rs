@@ -16,7 +16,7 @@ use tower_layer::Layer;
 
 use crate::jitter::Jitter;
 use crate::layer_state::{DecisionReport, LayerState};
-use crate::{Denial, HeaderStyle, Identity, Settle, TollbarService};
+use crate::{Denial, HeaderStyle, Identity, QueueWaiters, Settle, TollbarService};
 
 pub use per_client::PerClientError;
 
@@ -70,6 +70,7 @@ impl TollbarLayer {
                 on_hold_error: None,
                 max_wait: Duration::ZERO,
                 max_waiters: 0,
+                queue_waiters: Arc::default(),
                 settle: None,
                 waiting: AtomicUsize::new(0),
             },
@@ -193,6 +194,14 @@ impl TollbarLayerBuilder {
     #[must_use]
     pub fn wait(mut self, max_wait: Duration, max_waiters: usize) -> Self {
         (self.shared.max_wait, self.shared.max_waiters) = (max_wait, max_waiters);
+        self
+    }
+
+    /// Bounds the requests that wait for their turn in a queue. By default each waits for at most 10 seconds, and 256
+    /// at once under one rule for one tenant; all others are denied and charge nothing.
+    #[must_use]
+    pub fn queue_waiters(mut self, queue_waiters: Arc<QueueWaiters>) -> Self {
+        self.shared.queue_waiters = queue_waiters;
         self
     }
 

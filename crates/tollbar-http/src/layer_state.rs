@@ -12,7 +12,7 @@ use tollbar::Timestamp;
 use tollbar_rules::{AsyncEngine, Criticality, TokenError, Verdict};
 
 use crate::jitter::Jitter;
-use crate::{Denial, HeaderStyle, Identity, Settle};
+use crate::{Denial, HeaderStyle, Identity, QueueWaiters, Settle};
 
 type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
@@ -54,6 +54,8 @@ pub(crate) struct LayerState {
     /// The longest that one request waits; zero where denied requests are turned away.
     pub(crate) max_wait: Duration,
     pub(crate) max_waiters: usize,
+    /// The requests that wait in queues.
+    pub(crate) queue_waiters: Arc<QueueWaiters>,
     pub(crate) settle: Option<Settle>,
     pub(crate) waiting: AtomicUsize,
 }

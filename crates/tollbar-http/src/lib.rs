@@ -37,6 +37,7 @@
 //! | `body` | [`TollbarBody`], which ends what the request holds when it ends itself |
 //! | `layer_state` | what all services of one layer share |
 //! | `hold_guard`, `settle` | what a request holds while it lasts; what it has spent in the end |
+//! | `queue_waiters` | how long requests wait in queues, and how many at once |
 //! | `identity`, `client_ip` | the attributes of a request: API keys, tokens, headers, the client's address |
 //! | `headers` | the headers about limits |
 //! | `response`, `grpc`, `jitter` | the response to a request that is denied, in JSON, as a problem or for gRPC, and its retry-after |
@@ -56,6 +57,7 @@ mod identity;
 mod jitter;
 mod layer;
 mod layer_state;
+mod queue_waiters;
 mod response;
 mod service;
 mod settle;
@@ -67,12 +69,13 @@ pub use client_ip::ClientIp;
 pub use future::ResponseFuture;
 pub use headers::{HeaderStyle, Reset, retry_after_s};
 pub use identity::{
-    ApiKeys, Attributes, Identity, IdentityError, Peer, TermHeaderError, TermHeaders,
+    ApiKeys, Attributes, Identity, IdentityError, Peer, TermHeaderError, TermHeaders, UntrustedPeer,
 };
 #[cfg(feature = "jwt")]
 pub use identity::{Jwt, JwtAlgorithm, JwtKey};
 pub use layer::{PerClientError, TollbarLayer, TollbarLayerBuilder};
 pub use layer_state::DecisionReport;
+pub use queue_waiters::{QueuePlace, QueueWaiters};
 pub use response::{Denial, Format, status_of};
 pub use service::TollbarService;
 pub use settle::{ResponseEnd, Settle};

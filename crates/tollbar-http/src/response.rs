@@ -132,7 +132,10 @@ pub fn status_of(code: DenialCode) -> StatusCode {
     match code {
         DenialCode::RateLimitExceeded | DenialCode::Banned => StatusCode::TOO_MANY_REQUESTS,
         DenialCode::CostExceedsLimit => StatusCode::UNPROCESSABLE_ENTITY,
-        DenialCode::MissingAttribute | DenialCode::ReceiptTooLong => StatusCode::BAD_REQUEST,
+        DenialCode::MissingAttribute
+        | DenialCode::InvalidCost
+        | DenialCode::AmbiguousPath
+        | DenialCode::ReceiptTooLong => StatusCode::BAD_REQUEST,
         DenialCode::RequestIdReused => StatusCode::CONFLICT,
         DenialCode::TooManyLimits | DenialCode::CrossSlot | DenialCode::Unsupported => {
             StatusCode::INTERNAL_SERVER_ERROR
@@ -145,6 +148,8 @@ fn grpc_code_of(code: DenialCode) -> GrpcCode {
         DenialCode::RateLimitExceeded | DenialCode::Banned => GrpcCode::ResourceExhausted,
         DenialCode::CostExceedsLimit
         | DenialCode::MissingAttribute
+        | DenialCode::InvalidCost
+        | DenialCode::AmbiguousPath
         | DenialCode::ReceiptTooLong
         | DenialCode::RequestIdReused => GrpcCode::InvalidArgument,
         DenialCode::TooManyLimits | DenialCode::CrossSlot | DenialCode::Unsupported => {

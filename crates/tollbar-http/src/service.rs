@@ -26,7 +26,7 @@ use crate::hold_guard::HoldGuard;
 use crate::identity::{DerivedValues, Pairs};
 use crate::layer_state::{DecisionReport, LayerState};
 use crate::response::{RequestError, refusal};
-use crate::{Denial, Format, Peer, TollbarBody};
+use crate::{Denial, Format, Peer, QueuePlace, TollbarBody};
 
 /// The shortest wait: timers know no shorter one, and nobody should spin.
 const WAIT_MIN: Duration = Duration::from_millis(1);
@@ -59,6 +59,8 @@ enum CheckStep {
     Pass(Duration),
     /// Asked again then, it may pass.
     Wait(Duration),
+    /// It has a place among those that wait in queues; asked again now, it may join one.
+    Queue(Box<QueuePlace>),
     /// In a box, so that requests that pass do not carry its room around.
     Answer(Box<Response<Bytes>>),
 }
@@ -203,23 +205,28 @@ impl LayerState {
             self.identity.derive(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
         self.identity.pairs(head.extensions, head.headers, &derived, &mut pairs);
-        let request = match self.request(head, &derived, &pairs) {
+        let mut request = match self.request(head, &derived, &pairs) {
             Ok(request) => request,
             Err(error) => return Some(self.refuse(&error, head)),
         };
+        request.set_max_wait(Duration::ZERO);
         let began = self.start_report();
         self.engine.try_admit_then(&request, self.reserve_for(), |verdict, hold| {
+            if let Some(place) = self.queue_waiters.enter(verdict, &request) {
+                return CheckStep::Queue(Box::new(place));
+            }
             let reserved = hold.map(|hold| (hold, request.cost()));
             let step = self.conclude(verdict, reserved, head, self.max_wait, stamp);
             self.report_decision(&request, verdict, head, began, step)
         })
     }
 
-    /// Checks a request over any store.
+    /// Checks a request over any store. It may wait in queues if it has a place for that.
     async fn check(
         self: &Arc<Self>,
         parts: &Parts,
         patience: Duration,
+        has_place: bool,
         stamp: &mut ResponseStamp,
     ) -> CheckStep {
         let head = &RequestHead::from_parts(parts);
@@ -227,12 +234,17 @@ impl LayerState {
             self.identity.derive(head.peer, head.extensions, head.headers, || self.engine.now());
         let mut pairs = Pairs::new();
         self.identity.pairs(head.extensions, head.headers, &derived, &mut pairs);
-        let request = match self.request(head, &derived, &pairs) {
+        let mut request = match self.request(head, &derived, &pairs) {
             Ok(request) => request,
             Err(error) => return self.refuse(&error, head),
         };
+        let waiters = &self.queue_waiters;
+        request.set_max_wait(if has_place { waiters.max_wait() } else { Duration::ZERO });
         let began = self.start_report();
         let Admission { verdict, hold } = self.engine.admit(&request, self.reserve_for()).await;
+        if !has_place && let Some(place) = waiters.enter(&verdict, &request) {
+            return CheckStep::Queue(Box::new(place));
+        }
         let reserved = hold.map(|hold| (hold, request.cost()));
         let step = self.conclude(&verdict, reserved, head, patience, stamp);
         self.report_decision(&request, &verdict, head, began, step)
@@ -246,12 +258,12 @@ impl LayerState {
         stamp: &mut ResponseStamp,
     ) -> Result<(), Box<Response<Bytes>>> {
         let mut patience = self.max_wait;
-        let mut waiter = None;
+        let (mut waiter, mut place) = (None, None);
         let mut next = step;
         loop {
             let step = match next.take() {
                 Some(step) => step,
-                None => self.check(parts, patience, stamp).await,
+                None => self.check(parts, patience, place.is_some(), stamp).await,
             };
             match step {
                 CheckStep::Pass(delay) => {
@@ -262,6 +274,8 @@ impl LayerState {
                     return Ok(());
                 }
                 CheckStep::Answer(response) => return Err(response),
+                // Kept until the request has had its turn.
+                CheckStep::Queue(taken) => place = Some(taken),
                 CheckStep::Wait(wait) => {
                     waiter = waiter.or_else(|| self.add_waiter());
                     if waiter.is_none() {
@@ -341,7 +355,7 @@ impl LayerState {
     ) -> CheckStep {
         if let Some(on_decision) = &self.on_decision {
             let response_headers = match &mut step {
-                CheckStep::Wait(_) => return step,
+                CheckStep::Wait(_) | CheckStep::Queue(_) => return step,
                 CheckStep::Pass(_) => None,
                 CheckStep::Answer(response) => Some(response.headers_mut()),
             };

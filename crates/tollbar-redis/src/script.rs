@@ -133,12 +133,14 @@ fn text(task: Task, kinds: KindSet) -> String {
     let (tables, body) = match task {
         Task::One => ("", include_str!("lua/one.lua")),
         Task::Few => ("", include_str!("lua/few.lua")),
-        Task::Many => ("holds = {}\n", include_str!("lua/many.lua")),
+        Task::Many => {
+            (concat!("holds = {}\n", include_str!("lua/once.lua")), include_str!("lua/many.lua"))
+        }
         Task::Renew => ("", include_str!("lua/renew.lua")),
         Task::Reset => ("resets = {}\n", include_str!("lua/reset.lua")),
         Task::Probe => ("", include_str!("lua/probe.lua")),
         Task::Claim => ("", include_str!("lua/claim.lua")),
-        Task::Intent => ("", include_str!("lua/intent.lua")),
+        Task::Intent => (include_str!("lua/once.lua"), include_str!("lua/intent.lua")),
         Task::Settle => ("refunds, overdraws = {}, {}\n", include_str!("lua/settle.lua")),
     };
     let mut text = format!("{}\n{tables}", include_str!("lua/prelude.lua"));

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollbar::charge::ChargeIds;
+use tollbar::store::Once;
 use tollbar::{Clock, MemoryStore, ReceiptKey, Store, SystemClock, Timestamp};
 
 use ahead_of_clock::AheadTracker;
@@ -99,6 +100,7 @@ pub struct EngineBuilder<S = Option<Arc<MemoryStore>>> {
     clock: Option<Arc<dyn Clock>>,
     receipt_key: Option<ReceiptKey>,
     request_id_ttl: Duration,
+    request_id_replays: u8,
 }
 
 impl AsyncEngine {
@@ -117,7 +119,8 @@ impl AsyncEngine {
     ///
     /// With a [request id](Request::with_request_id) it is charged once: sent again within
     /// [`request_id_ttl`](EngineBuilder::request_id_ttl), an allowed request gets the same answer and
-    /// pays nothing; a denied one is decided anew.
+    /// pays nothing, [a few times](EngineBuilder::request_id_replays); a denied one is decided anew. An id
+    /// that comes back with another method, path or attribute that the rules look at is denied.
     ///
     /// Permits that the request takes come back when their lease ends. [`admit`](Self::admit) hands them
     /// out, so that they can be given back sooner; permits without a lease should be taken by it only.
@@ -226,7 +229,8 @@ impl AsyncEngine {
 impl<S> EngineBuilder<S> {
     fn with_store(rules: RuleSet, store: S) -> Self {
         let request_id_ttl = ChargeIds::REQUEST_ID_TTL_DEFAULT;
-        Self { rules, store, clock: None, receipt_key: None, request_id_ttl }
+        let request_id_replays = Once::REPLAYS_MAX_DEFAULT;
+        Self { rules, store, clock: None, receipt_key: None, request_id_ttl, request_id_replays }
     }
 
     /// Sets another clock than the system's: for exemptions that end, and for the engine's own stores.
@@ -247,6 +251,13 @@ impl<S> EngineBuilder<S> {
     #[must_use]
     pub fn request_id_ttl(self, ttl: Duration) -> Self {
         Self { request_id_ttl: ttl, ..self }
+    }
+
+    /// Sets how often an allowed request is answered again by its id for one charge: 8 times by default. After
+    /// that it is charged again.
+    #[must_use]
+    pub fn request_id_replays(self, replays_max: u8) -> Self {
+        Self { request_id_replays: replays_max, ..self }
     }
 
     /// Returns a store in this process that goes by the builder's clock.
@@ -277,8 +288,9 @@ impl EngineBuilder {
             Some(store) => store.clone(),
             None => self.memory(None),
         };
-        let Self { rules, store: _, clock, receipt_key, request_id_ttl } = self;
-        let builder = EngineBuilder { rules, store, clock, receipt_key, request_id_ttl };
+        let Self { rules, store: _, clock, receipt_key, request_id_ttl, request_id_replays } = self;
+        let builder =
+            EngineBuilder { rules, store, clock, receipt_key, request_id_ttl, request_id_replays };
         // A memory store counts everything.
         Engine::over_memory(builder.build_unchecked())
     }
@@ -304,7 +316,8 @@ impl EngineBuilder<Arc<dyn Store>> {
             local,
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
             token_keys: TokenKeys::new(&receipt_key),
-            charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl),
+            charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl)
+                .with_replays_max(self.request_id_replays),
             ahead: AheadTracker::default(),
         }
     }

@@ -126,7 +126,13 @@ impl FateLog {
 
     fn get(&self, at: usize) -> Option<MatchFate> {
         let limits = |fate: &MatchFate| {
-            matches!(fate, MatchFate::Applied(_) | MatchFate::Denied(_) | MatchFate::Banned(_))
+            matches!(
+                fate,
+                MatchFate::Applied(_)
+                    | MatchFate::Denied(_)
+                    | MatchFate::InvalidCost
+                    | MatchFate::Banned(_)
+            )
         };
         let first = self.first.get(at).copied().flatten();
         first.filter(limits).or(self.fates[at]).or(first)
@@ -137,6 +143,7 @@ impl AsyncEngine {
     /// Why the request would be limited now, or not. Charges nothing.
     pub async fn explain(&self, request: &Request<'_>) -> Explanation {
         let snapshot = self.snapshot();
+        let request = &*snapshot.fold(request);
         let mut fates = FateLog::new(snapshot.rules.len());
         let mut selection = Selection::default();
         self.select(&snapshot, request, &mut fates, &mut selection);
@@ -330,6 +337,10 @@ impl Explainer<'_> {
             MatchFate::Denied(per) => {
                 (RuleFate::Denied, format!("{}, so it is denied", lacks(per)))
             }
+            MatchFate::InvalidCost => {
+                let attribute = rule.costs.attribute.as_deref().unwrap_or_default();
+                (RuleFate::Denied, format!("its cost, `{attribute}`, is not a number"))
+            }
             MatchFate::PermitsOnly => (
                 RuleFate::Skipped,
                 "it limits what is in flight, and nothing gives back".to_owned(),
@@ -378,6 +389,16 @@ impl Explainer<'_> {
             (Some(StoredReason::MissingAttribute { rule, per }), ..) => {
                 let attribute = self.snapshot.rule(rule).per[per].name();
                 format!("denied: `{}` needs `{attribute}`, which the request lacks", name(rule))
+            }
+            (Some(StoredReason::InvalidCost { rule }), ..) => {
+                let attribute = self.snapshot.rule(rule).costs.attribute.as_deref();
+                let attribute = attribute.unwrap_or_default();
+                format!("denied: `{}` takes its cost from `{attribute}`, which is not a number", name(rule))
+            }
+            (Some(StoredReason::AmbiguousPath), ..) => {
+                "denied: the path has a backslash or a NUL in it, which servers read in different ways; \
+                 `paths: { ambiguous: allow }` lets it pass"
+                    .to_owned()
             }
             (Some(StoredReason::Banned { rule, ban, .. }), ..) => {
                 let under = rule.map_or_else(String::new, |at| format!(" under `{}`", name(at)));

@@ -23,6 +23,7 @@ use thiserror::Error;
 use node::Value;
 use reader::{Field, Reader};
 
+use crate::request::path::PathOptions;
 use crate::rule_set::NODES_MAX;
 use crate::{Rule, RuleSet, RuleSetError};
 
@@ -216,6 +217,7 @@ fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
             format!("a fleet has 1 to {NODES_MAX} nodes: write how many share the limits");
         reader.refuse(field, message);
     }
+    let path_options = fields.take("paths").and_then(|field| read_paths(reader, &field));
     let rules_field = fields.take("rules");
     let mut read: Vec<(Rule, rule::FieldPositions)> = Vec::new();
     match &rules_field {
@@ -241,7 +243,8 @@ fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
             if let (Some(reason), Some(field)) = (rules.idle_reason(), &rules_field) {
                 reader.warn(field.node.at, &field.path, reason);
             }
-            Some(rules.with_node_count(node_count.unwrap_or(1)))
+            let rules = rules.with_node_count(node_count.unwrap_or(1));
+            Some(rules.with_path_options(path_options))
         }
         Err(wrong) => {
             for error in wrong.errors {
@@ -253,6 +256,24 @@ fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
             None
         }
     }
+}
+
+/// Reads how paths are compared.
+fn read_paths(reader: &mut Reader, field: &Field<'_>) -> Option<PathOptions> {
+    let mut fields = reader.fields(field, "a mapping such as `{ case: insensitive }`")?;
+    let mut choice = |name, words: [(&'static str, bool); 2]| {
+        let field = fields.take(name)?;
+        reader.choice(&field, &words)
+    };
+    let ignores_case = choice("case", [("sensitive", false), ("insensitive", true)]);
+    let strips_matrix = choice("matrix", [("keep", false), ("strip", true)]);
+    let allows_ambiguous = choice("ambiguous", [("reject", false), ("allow", true)]);
+    fields.finish(reader);
+    Some(PathOptions {
+        ignores_case: ignores_case.unwrap_or(false),
+        strips_matrix: strips_matrix.unwrap_or(false),
+        allows_ambiguous: allows_ambiguous.unwrap_or(false),
+    })
 }
 
 /// The findings of a file, a line each.

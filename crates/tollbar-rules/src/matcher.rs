@@ -26,6 +26,7 @@ use shape::{AttributeId, LookupKey, Row, Shape, ShapeId};
 
 use crate::hash::{HashedMap, TextMap, hash_text, mix};
 use crate::request::ATTRIBUTES_MAX;
+use crate::request::path::PathOptions;
 use crate::rule::condition::PathReading;
 use crate::{Conditions, Request, Test};
 
@@ -85,12 +86,16 @@ struct RequestAttribute<'r> {
 }
 
 impl Matcher {
-    pub(crate) fn new<'c>(list: impl Iterator<Item = &'c Conditions> + Clone) -> Self {
+    /// Of conditions on paths that are folded by `options`.
+    pub(crate) fn new<'c>(
+        list: impl Iterator<Item = &'c Conditions> + Clone,
+        options: PathOptions,
+    ) -> Self {
         let mut matcher = Self { buckets: vec![Bucket::default()], ..Self::default() };
         let popularity = popularity(list.clone());
         let mut known_shapes = HashMap::new();
         for (item, conditions) in list.enumerate() {
-            matcher.insert(item as ItemId, conditions, &popularity, &mut known_shapes);
+            matcher.insert(item as ItemId, conditions, options, &popularity, &mut known_shapes);
         }
         matcher.is_trivial = matcher.buckets[0].always.len() == matcher.has_rest.len()
             && !matcher.has_rest.contains(&true);
@@ -109,6 +114,7 @@ impl Matcher {
         &mut self,
         item: ItemId,
         conditions: &Conditions,
+        options: PathOptions,
         popularity: &HashMap<&str, usize>,
         known_shapes: &mut HashMap<Shape, ShapeId>,
     ) {
@@ -121,7 +127,7 @@ impl Matcher {
                 // Of several conditions on the path, the first chooses the buckets.
                 Test::Path(patterns) if name == "path" && buckets.is_none() => {
                     let ids = patterns.iter().map(|pattern| {
-                        self.router.bucket(pattern, || {
+                        self.router.bucket(pattern, options, || {
                             self.buckets.push(Bucket::default());
                             (self.buckets.len() - 1) as BucketId
                         })

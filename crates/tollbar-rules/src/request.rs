@@ -7,11 +7,13 @@ pub(crate) mod address;
 pub(crate) mod path;
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use thiserror::Error;
+use tollbar::Policy;
 
 use address::address_part;
-use path::{NormalPath, PATH_BYTES_MAX, PATH_SEGMENTS_MAX};
+use path::{NormalPath, PATH_BYTES_MAX, PATH_SEGMENTS_MAX, PathOptions};
 
 /// The most attributes of a request.
 pub(crate) const ATTRIBUTES_MAX: usize = 64;
@@ -42,6 +44,8 @@ pub(crate) const METHOD_BYTES_MAX: usize = 64;
 pub struct Request<'a> {
     method: Cow<'a, str>,
     path: NormalPath<'a>,
+    /// By which the path was folded.
+    path_options: PathOptions,
     attributes: &'a [(&'a str, &'a str)],
     /// The attribute `ip` without what is not the address, where it was sent with more than that.
     address: Option<&'a str>,
@@ -49,6 +53,7 @@ pub struct Request<'a> {
     request_id: Option<&'a str>,
     criticality: Criticality,
     takes_no_permits: bool,
+    max_wait: Option<Duration>,
 }
 
 /// How bad it is to turn a request away: when something has to give, the least goes first.
@@ -143,12 +148,14 @@ impl<'a> Request<'a> {
         Ok(Self {
             method,
             path: path::normalise(path)?,
+            path_options: PathOptions::default(),
             attributes: &[],
             address: None,
             cost: 1,
             request_id: None,
             criticality: Criticality::Normal,
             takes_no_permits: false,
+            max_wait: None,
         })
     }
 
@@ -235,6 +242,48 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn without_permits(self) -> Self {
         Self { takes_no_permits: true, ..self }
+    }
+
+    /// Sets the longest that the request may wait in queues. If its turn comes later, it is denied with the exact
+    /// retry-after and charges nothing. Without this, the rules alone say how long it may wait.
+    pub fn set_max_wait(&mut self, max_wait: Duration) {
+        self.max_wait = Some(max_wait);
+    }
+
+    /// Returns the policy as it is for this request: a queue in which it waits for at most its longest wait.
+    pub(crate) fn cap_wait<'p>(&self, policy: &'p Policy) -> Cow<'p, Policy> {
+        match self.max_wait {
+            Some(max_wait)
+                if policy.queue_length().is_some()
+                    && policy.max_wait().is_none_or(|own| own > max_wait) =>
+            {
+                policy.clone().with_max_wait(max_wait).map_or(Cow::Borrowed(policy), Cow::Owned)
+            }
+            _ => Cow::Borrowed(policy),
+        }
+    }
+
+    /// True if a denial by this policy only says that the request would have to wait for its turn.
+    pub(crate) fn only_asks_whether_to_wait(&self, policy: &Policy) -> bool {
+        self.max_wait == Some(Duration::ZERO) && policy.queue_length().is_some()
+    }
+
+    /// Returns the request with its path folded.
+    #[cold]
+    pub(crate) fn folded(&self, path_options: PathOptions) -> Self {
+        Self { path: self.path.folded(path_options), path_options, ..self.clone() }
+    }
+
+    /// By which its path was folded.
+    #[inline]
+    pub(crate) fn path_options(&self) -> PathOptions {
+        self.path_options
+    }
+
+    /// True with a `\` or a NUL in its path.
+    #[inline]
+    pub(crate) fn has_ambiguous_path(&self) -> bool {
+        self.path.is_ambiguous
     }
 
     /// True for a request that takes no permits.

@@ -7,6 +7,7 @@ pub(crate) mod cost;
 pub(crate) mod limit;
 pub(crate) mod pattern;
 pub(crate) mod subject;
+pub(crate) mod subject_text;
 pub(crate) mod warning;
 
 use std::sync::Arc;
@@ -195,6 +196,17 @@ impl Rule {
         self.per.iter().any(|per| per.name() == attribute)
             || tests(&self.conditions)
             || self.exemptions.iter().any(|exemption| tests(&exemption.conditions))
+    }
+
+    /// The attributes that it tests to match, to exempt or to set a price, and that choose a tier. Some may
+    /// come twice.
+    pub(crate) fn attributes_tested(&self) -> impl Iterator<Item = &str> {
+        let exempt = self.exemptions.iter().map(|exemption| &exemption.conditions);
+        let costs = self.costs.by_condition.iter().map(|(conditions, _)| conditions);
+        let conditions = std::iter::once(&self.conditions).chain(exempt).chain(costs);
+        let tested = conditions.flat_map(Conditions::all).map(|condition| &*condition.attribute);
+        let tier = (!self.tiers.limits.is_empty()).then_some("tier");
+        tested.chain(self.costs.attribute.as_deref()).chain(tier)
     }
 
     /// True where it limits what is in flight without a lease: its permits are lost with whoever forgets

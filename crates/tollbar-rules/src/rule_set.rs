@@ -18,8 +18,9 @@ use overrides::OVERRIDES_MAX;
 use validation::{RuleDigest, Validator};
 
 use crate::hash::hash_text;
+use crate::request::path::PathOptions;
 use crate::rule::limit;
-use crate::{Mode, Override, Rule};
+use crate::{Mode, Override, PathPattern, Rule};
 
 /// The most rules of a set.
 pub(crate) const RULES_MAX: usize = 100_000;
@@ -45,6 +46,7 @@ pub struct RuleSet {
     digests: Arc<[RuleDigest]>,
     overrides: Arc<[Override]>,
     node_count: u64,
+    path_options: Option<PathOptions>,
 }
 
 /// What is wrong with one rule of a set.
@@ -265,8 +267,13 @@ impl RuleSet {
     /// No rules: everything is allowed.
     #[must_use]
     pub fn empty() -> Self {
-        let overrides = Arc::default();
-        Self { rules: Arc::default(), digests: Arc::default(), overrides, node_count: 1 }
+        Self {
+            rules: Arc::default(),
+            digests: Arc::default(),
+            overrides: Arc::default(),
+            node_count: 1,
+            path_options: None,
+        }
     }
 
     /// The same rules in a fleet of so many nodes, each of which has its share of a limit while
@@ -274,6 +281,26 @@ impl RuleSet {
     #[must_use]
     pub fn with_node_count(self, node_count: u64) -> Self {
         Self { node_count: node_count.clamp(1, NODES_MAX), ..self }
+    }
+
+    /// Sets how paths are compared; `None` if nobody has said it, which means the default.
+    #[must_use]
+    pub fn with_path_options(self, path_options: Option<PathOptions>) -> Self {
+        Self { path_options, ..self }
+    }
+
+    /// How paths are compared, if somebody has said it.
+    #[must_use]
+    #[inline]
+    pub fn path_options(&self) -> Option<PathOptions> {
+        self.path_options
+    }
+
+    /// Returns the path of a rule that looks like a login, if nobody has said how paths are compared: the server
+    /// behind may answer it under other spellings, which the rule does not match.
+    #[must_use]
+    pub fn login_path_without_options(&self) -> Option<&PathPattern> {
+        self.iter().find_map(Rule::login_path).filter(|_| self.path_options.is_none())
     }
 
     /// The same rules, and beside them bans and boosts of single subjects: at most 100,000, and of boosts

@@ -12,6 +12,7 @@ pub(crate) mod top;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +26,7 @@ use index::RuleIndex;
 use recipe::Recipes;
 
 use crate::matcher::{ItemId, Items, Matcher};
+use crate::request::path::PathOptions;
 use crate::rule::Tier;
 use crate::rule::condition::PathReading;
 use crate::snapshot::overrides::{ActiveOverrides, BoostedLimits, Overrides};
@@ -67,7 +69,10 @@ impl Snapshot {
             Some(before) if RuleIndex::serves(&before.rules, &rules, &places) => {
                 Arc::clone(&before.index)
             }
-            _ => Arc::new(RuleIndex::new(rules.rules())),
+            _ => {
+                let path_options = rules.path_options().unwrap_or_default();
+                Arc::new(RuleIndex::new(rules.rules(), path_options))
+            }
         };
         let overrides = match before {
             Some(before) if rules.shares_overrides_with(&before.rules) => before.overrides.clone(),
@@ -116,6 +121,30 @@ impl Snapshot {
     /// The place of the rule of that name.
     pub(crate) fn find(&self, name: &str) -> Option<ItemId> {
         self.rules.rules().iter().position(|rule| *rule.name == *name).map(|at| at as ItemId)
+    }
+
+    /// The request with its path as the rules compare it.
+    #[inline]
+    pub(crate) fn fold<'r, 'a>(&self, request: &'r Request<'a>) -> Cow<'r, Request<'a>> {
+        match self.rules.path_options() {
+            Some(options) if options.folds() && request.path_options() != options => {
+                Cow::Owned(request.folded(options))
+            }
+            _ => Cow::Borrowed(request),
+        }
+    }
+
+    /// True for a request whose path no two servers read alike, unless the rules allow that.
+    #[inline]
+    pub(crate) fn refuses_path_of(&self, request: &Request<'_>) -> bool {
+        let is_allowed = |options: PathOptions| options.allows_ambiguous;
+        request.has_ambiguous_path() && !self.rules.path_options().is_some_and(is_allowed)
+    }
+
+    /// True where a rule takes its cost from an attribute that is no number.
+    #[inline]
+    pub(crate) fn has_invalid_cost(&self, at: ItemId, request: &Request<'_>) -> bool {
+        self.core(at).flags.has_costs && self.rule(at).costs.is_invalid_for(request)
     }
 
     /// The rules that match, the first to be looked at first.
@@ -274,8 +303,8 @@ fn compile(
     places: &[Option<ItemId>],
     before: Option<&Snapshot>,
 ) -> Vec<Arc<CompiledRule>> {
-    let node_count = rules.node_count();
-    let shared = before.filter(|before| before.rules.node_count() == node_count);
+    let of_all = |rules: &RuleSet| (rules.node_count(), rules.path_options());
+    let shared = before.filter(|before| of_all(&before.rules) == of_all(rules));
     let mut is_shared = vec![false; before.map_or(0, |before| before.rules.len())];
     if shared.is_some() {
         places.iter().flatten().for_each(|at| is_shared[*at as usize] = true);
@@ -298,7 +327,7 @@ fn compile(
             let all = || Recipes::new(all.map(|compiled| &compiled.core.recipe));
             recipes.get_or_insert_with(all).get_or_insert(rule)
         });
-        Arc::new(CompiledRule::new(rule, recipe, node_count, known))
+        Arc::new(CompiledRule::new(rule, recipe, rules, known))
     };
     rules.rules().iter().zip(places).map(compile).collect()
 }

@@ -48,6 +48,15 @@ pub enum Reason<'v> {
         /// The attribute.
         attribute: &'v str,
     },
+    /// The attribute from which a rule takes the cost is no number.
+    InvalidCost {
+        /// The rule.
+        rule: &'v Rule,
+        /// The attribute.
+        attribute: &'v str,
+    },
+    /// The path has a backslash or a NUL in it, which servers read in different ways.
+    AmbiguousPath,
     /// The subject is banned: under this rule, or whatever the rules say.
     Banned {
         /// The rule, where it is under one.
@@ -61,7 +70,8 @@ pub enum Reason<'v> {
         /// How many.
         count: usize,
     },
-    /// The request's id came with another cost, or under other limits, before. Nothing was charged.
+    /// The request's id came with another request before: another method, path, cost, limit, or attribute that
+    /// a rule looks at. Nothing was charged.
     RequestIdReused,
     /// What the rules count by is longer than a receipt or the text of a lease can be. Nothing was
     /// charged.
@@ -81,6 +91,8 @@ pub(crate) enum StoredReason {
     Unlimited(ItemId),
     Exempt { rule: ItemId, exemption: usize },
     MissingAttribute { rule: ItemId, per: usize },
+    InvalidCost { rule: ItemId },
+    AmbiguousPath,
     Banned { rule: Option<ItemId>, ban: usize, ends_in_us: Option<u64> },
     TooManyLimits { count: usize },
     RequestIdReused,
@@ -104,7 +116,7 @@ impl StoredReason {
     /// The rule that denies by itself, without a store.
     pub(crate) fn denying_rule(self) -> Option<ItemId> {
         match self {
-            Self::MissingAttribute { rule, .. } => Some(rule),
+            Self::MissingAttribute { rule, .. } | Self::InvalidCost { rule } => Some(rule),
             Self::Banned { rule, .. } => rule,
             _ => None,
         }
@@ -192,6 +204,12 @@ impl Verdict {
                 let rule = self.snapshot.rule(rule);
                 Reason::MissingAttribute { rule, attribute: rule.per[per].name() }
             }
+            StoredReason::InvalidCost { rule } => {
+                let rule = self.snapshot.rule(rule);
+                let attribute = rule.costs.attribute.as_deref().unwrap_or_default();
+                Reason::InvalidCost { rule, attribute }
+            }
+            StoredReason::AmbiguousPath => Reason::AmbiguousPath,
             StoredReason::Banned { rule, ban, .. } => match &self.snapshot.overrides {
                 Some(overrides) => Reason::Banned {
                     rule: rule.map(|at| self.snapshot.rule(at)),
@@ -222,6 +240,7 @@ impl Verdict {
             StoredReason::Unlimited(rule)
             | StoredReason::Exempt { rule, .. }
             | StoredReason::MissingAttribute { rule, .. }
+            | StoredReason::InvalidCost { rule }
             | StoredReason::Banned { rule: Some(rule), .. } => Some(self.snapshot.rule(rule)),
             _ => self.binding.map(|at| self.snapshot.rule(self.decisions[at].rule)),
         }

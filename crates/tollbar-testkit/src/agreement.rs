@@ -159,13 +159,18 @@ enum Action {
     /// Settles the reservation of this number, once the clock has moved, at so many fourths of what
     /// it reserved.
     Settle(usize, Move, u64),
-    /// Sends a request by one of a few ids.
-    Once(u8, Vec<Move>),
+    /// Sends a request by one of a few ids and with one of a few contents so many times.
+    Once(u8, u128, usize, Vec<Move>),
+    /// Releases the permits of the request of this number, once the clock has moved, and sends it again.
+    Release(usize, Move),
     /// Resets the counter of a key under a policy.
     Reset(Move),
 }
 
 const TTL: Duration = Duration::from_secs(20);
+
+/// Few, so that traces go beyond it.
+const REPLAYS_MAX: u8 = 2;
 
 /// What clients call their requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,10 +203,17 @@ fn actions(jumps_back: bool) -> impl Strategy<Value = Vec<Action>> {
             .prop_map(|(id, moves)| Action::Reserve(id, moves)),
         3 => (0_usize..40, moves(1..2), 0_u64..8)
             .prop_map(|(number, moves, fourths)| Action::Settle(number, moves[0], fourths)),
-        1 => (0_u8..3, moves(1..3)).prop_map(|(id, moves)| Action::Once(id, moves)),
+        2 => (0_u8..3, 0_u128..2, 1_usize..5, moves(1..3))
+            .prop_map(|(id, content, times, moves)| Action::Once(id, content, times, moves)),
+        1 => (0_usize..40, moves(1..2))
+            .prop_map(|(number, moves)| Action::Release(number, moves[0])),
         reset_weight => moves(1..2).prop_map(|moves| Action::Reset(moves[0])),
     ];
     vec(action, 1..40)
+}
+
+fn once(request_id: &[u8], content: u128) -> Once<'_> {
+    Once { content, replays_max: REPLAYS_MAX, ..Once::new(request_id, TTL) }
 }
 
 fn play(
@@ -217,6 +229,7 @@ fn play(
     }
     let mut trace_state = TraceState::at(start);
     let mut reservations = Vec::new();
+    let mut requests = Vec::new();
     let names = [[0_u8], [1]];
     let policy_of = |each: &Move| &policies[each.policy % policies.len()];
     let questions = |trace_state: &TraceState, moves: &[Move]| -> Vec<OracleEntry<'_>> {
@@ -240,7 +253,7 @@ fn play(
                     |id: &Vec<u8>| id.iter().fold(1, |sum, byte| sum << 8 | u128::from(*byte));
                 let id = request_id.as_ref().map_or(id, |id| ReservationId(number(id)));
                 let hold = Hold { id, ttl: TTL };
-                let once = request_id.as_ref().map(|request_id| Once { request_id, ttl: TTL });
+                let once = request_id.as_ref().map(|request_id| once(request_id, 0));
                 let reserved = duel.check_marked(trace_state.now, &asked, once, Some(hold))?;
                 if reserved.is_some() {
                     // A receipt from before, of the same name, is of charges that came back.
@@ -262,12 +275,27 @@ fn play(
                 let spent = |at: usize, cost: u64| cost * ((fourths + at as u64) % 8) / 4;
                 duel.settle(trace_state.now, reservation, reserved, spent)?;
             }
-            Action::Once(id, moves) => {
+            Action::Once(id, content, times, moves) => {
                 trace_state.now = trace_state.advanced(moves[0].advance, policy_of(&moves[0]));
                 let asked = questions(&trace_state, moves);
                 let request_id = request_ids.id(b'o', *id, &asked);
-                let once = Once { request_id: &request_id, ttl: TTL };
-                duel.check_marked(trace_state.now, &asked, Some(once), None)?;
+                let mut charged = None;
+                for _ in 0..*times {
+                    let once = once(&request_id, *content);
+                    charged = duel.check_marked(trace_state.now, &asked, Some(once), None)?;
+                }
+                requests.extend(charged.map(|charged| (request_id, *content, asked, charged)));
+            }
+            Action::Release(number, each) => {
+                trace_state.now = trace_state.advanced(each.advance, policy_of(each));
+                if requests.is_empty() {
+                    continue;
+                }
+                let (request_id, content, asked, charged) = &requests[number % requests.len()];
+                if duel.release_request(trace_state.now, request_id, charged)? {
+                    let once = once(request_id, *content);
+                    duel.check_marked(trace_state.now, asked, Some(once), None)?;
+                }
             }
             Action::Reset(each) => {
                 trace_state.now = trace_state.advanced(each.advance, policy_of(each));

@@ -161,6 +161,34 @@ impl Duel {
         Err(format!("{got} came back, {expected} should\nstory:\n{}", self.story.join("\n")))
     }
 
+    /// Gives the permits of a request back on both sides, and forgets its id with each, as a hold does that is
+    /// released. Answers whether it had any.
+    ///
+    /// # Errors
+    /// If one side gives back another number than the other: both, and what was asked before.
+    pub fn release_request(
+        &mut self,
+        now: Timestamp,
+        request_id: &[u8],
+        charged: &ReservedBatch<'_>,
+    ) -> Result<bool, String> {
+        let has_permits = |(asked, _): &&(OracleEntry<'_>, _)| asked.policy.has_permits();
+        let mut is_released = false;
+        for (asked, (theirs, ours)) in charged.charges.iter().filter(has_permits) {
+            let OracleEntry { key, policy, cost, .. } = *asked;
+            self.oracle.forget_request(request_id);
+            self.subject.forget_request(now, request_id, key);
+            let expected = self.oracle.refund(now, key, policy, *theirs, cost);
+            let got = self.subject.release_lease(now, key, policy, *ours, cost);
+            self.story.push(format!("at {}: {request_id:?} gives back {got}", now.as_micros()));
+            if got != expected {
+                return Err(self.difference(&format!("{expected}"), &format!("{got}")));
+            }
+            is_released = true;
+        }
+        Ok(is_released)
+    }
+
     /// What a move gives back before it asks: only permits ever come back.
     fn give_back(
         &mut self,

@@ -121,6 +121,15 @@ impl dyn Subject + '_ {
         self.answered(self.store().refund(key, policy, stamp, count).wait())
     }
 
+    /// Forgets that a request was charged under its id. `key` is one that it counts by.
+    ///
+    /// # Panics
+    /// If the store fails.
+    pub fn forget_request(&self, now: Timestamp, request_id: &[u8], key: &[u8]) {
+        self.set_now(now);
+        self.answered(self.store().forget_request(request_id, key).wait());
+    }
+
     /// Renews a lease at `now`; until when it is held then.
     ///
     /// # Panics

@@ -33,7 +33,7 @@ use crate::charge::ChargeIds;
 use crate::limiter::outage::StoreRef;
 use crate::limiter::policies::PERMITS;
 use crate::receipt::ReceiptKey;
-use crate::store::Entry;
+use crate::store::{Entry, Once};
 use crate::{Clock, Decision, Key, MemoryStore, MemoryStoreBuilder, Policies, Policy, StoreError};
 
 /// Limits keys, by counters in this process. No method blocks.
@@ -72,6 +72,7 @@ pub(crate) struct LimiterParts {
 pub(crate) struct LimiterPartsBuilder {
     pub(crate) receipt_key: Option<ReceiptKey>,
     pub(crate) request_id_ttl: Duration,
+    pub(crate) request_id_replays: u8,
     pub(crate) reservation_ttl: Duration,
     #[cfg(feature = "until-ready")]
     pub(crate) waiting: crate::limiter::waiting::WaitlistSettings,
@@ -293,6 +294,13 @@ macro_rules! parts_settings {
                 self
             }
 
+            /// How often an allowed request is answered again by its id for one charge. By default, eight
+            /// times; after that it pays again.
+            pub fn request_id_replays(mut self, replays_max: u8) -> Self {
+                self.parts.request_id_replays = replays_max;
+                self
+            }
+
             /// For how long a reservation can be settled. By default, ten minutes; after that its charge
             /// stands as it is.
             pub fn reservation_ttl(mut self, ttl: Duration) -> Self {
@@ -311,6 +319,7 @@ impl Default for LimiterPartsBuilder {
         Self {
             receipt_key: None,
             request_id_ttl: ChargeIds::REQUEST_ID_TTL_DEFAULT,
+            request_id_replays: Once::REPLAYS_MAX_DEFAULT,
             reservation_ttl: RESERVATION_TTL_DEFAULT,
             #[cfg(feature = "until-ready")]
             waiting: crate::limiter::waiting::WaitlistSettings::default(),
@@ -321,8 +330,9 @@ impl Default for LimiterPartsBuilder {
 impl LimiterPartsBuilder {
     pub(crate) fn build(self) -> LimiterParts {
         let receipt_key = self.receipt_key.unwrap_or_else(ReceiptKey::random);
+        let charge_ids = ChargeIds::new(receipt_key, self.request_id_ttl);
         LimiterParts {
-            charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl),
+            charge_ids: charge_ids.with_replays_max(self.request_id_replays),
             reservation_ttl: self.reservation_ttl,
             #[cfg(feature = "until-ready")]
             waiting: crate::limiter::waiting::Waitlist::new(self.waiting),

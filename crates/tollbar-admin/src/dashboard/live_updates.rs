@@ -3,15 +3,17 @@
 //! What is sent is gathered and written once for all, and only while somebody watches. How many may is
 //! bounded. Who reads slowly misses what is between, and holds nobody up.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use futures_util::stream;
 use hyper::StatusCode;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
-use super::session::{SessionId, Sessions};
+use super::session::{ActiveSession, SessionId, Sessions};
 use crate::api::response::HttpResponse;
 use crate::dashboard::panel::overview::OverviewPanels;
 use crate::dashboard::panel::traffic::TimeRange;
@@ -23,6 +25,9 @@ use tollbar_daemon::shutdown::ShutdownSignal;
 
 /// Those who watch at the same time.
 const WATCHERS_MAX: usize = 64;
+
+/// Those of one token; its own oldest makes room.
+const WATCHERS_PER_TOKEN_MAX: usize = 8;
 
 /// How often something is sent.
 const EVERY: Duration = Duration::from_secs(1);
@@ -36,8 +41,29 @@ const RETRY: &str = "retry: 3000\n\n";
 /// What is sent to those who watch.
 #[derive(Debug)]
 pub(crate) struct LiveUpdates {
-    permits: Arc<Semaphore>,
+    watchers: Arc<Watchers>,
     latest: watch::Receiver<Bytes>,
+}
+
+/// Who watches, the oldest first.
+#[derive(Debug, Default)]
+struct Watchers {
+    all: Mutex<VecDeque<WatcherEntry>>,
+    /// The number of the next one. None is given twice.
+    next_number: AtomicU64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct WatcherEntry {
+    number: u64,
+    token_id: i64,
+}
+
+/// A place among those who watch, given up when it is dropped.
+#[derive(Debug)]
+struct WatcherSeat {
+    watchers: Arc<Watchers>,
+    number: u64,
 }
 
 /// Somebody who watches.
@@ -47,7 +73,7 @@ struct Watcher {
     session: SessionId,
     latest: watch::Receiver<Bytes>,
     is_greeted: bool,
-    _permit: OwnedSemaphorePermit,
+    seat: WatcherSeat,
 }
 
 impl LiveUpdates {
@@ -67,7 +93,7 @@ impl LiveUpdates {
                 Ok(())
             }
         });
-        Self { permits: Arc::new(Semaphore::new(WATCHERS_MAX)), latest }
+        Self { watchers: Arc::default(), latest }
     }
 
     /// The stream for somebody who may see everything.
@@ -75,9 +101,9 @@ impl LiveUpdates {
         &self,
         admin: Arc<Admin>,
         sessions: Arc<Sessions>,
-        session: SessionId,
+        session: &ActiveSession,
     ) -> Result<HttpResponse, Problem> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
+        let seat = self.watchers.take_seat(session.actor.token_id).ok_or_else(|| {
             let detail = format!(
                 "{WATCHERS_MAX} pages are live already: close one, or reload this one by hand"
             );
@@ -86,10 +112,46 @@ impl LiveUpdates {
         let mut latest = self.latest.clone();
         // What was sent to others before is old.
         latest.mark_unchanged();
-        let watcher =
-            Watcher { admin, sessions, session, latest, is_greeted: false, _permit: permit };
+        let session = session.id;
+        let watcher = Watcher { admin, sessions, session, latest, is_greeted: false, seat };
         let body = Body::from_stream(stream::unfold(watcher, Watcher::next));
         Ok(respond(StatusCode::OK, "text/event-stream; charset=utf-8", body))
+    }
+}
+
+impl Watchers {
+    /// Takes a place for a page of this token; `None` if all are taken.
+    fn take_seat(self: &Arc<Self>, token_id: i64) -> Option<WatcherSeat> {
+        let mut all = self.lock();
+        let is_own = |entry: &WatcherEntry| entry.token_id == token_id;
+        if all.iter().filter(|entry| is_own(entry)).count() >= WATCHERS_PER_TOKEN_MAX
+            && let Some(oldest) = all.iter().position(is_own)
+        {
+            all.remove(oldest);
+        }
+        if all.len() >= WATCHERS_MAX {
+            return None;
+        }
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        all.push_back(WatcherEntry { number, token_id });
+        Some(WatcherSeat { watchers: Arc::clone(self), number })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<WatcherEntry>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WatcherSeat {
+    /// Returns false if a later page of the same token has taken the place.
+    fn is_taken(&self) -> bool {
+        self.watchers.lock().iter().any(|entry| entry.number == self.number)
+    }
+}
+
+impl Drop for WatcherSeat {
+    fn drop(&mut self) {
+        self.watchers.lock().retain(|entry| entry.number != self.number);
     }
 }
 
@@ -100,6 +162,9 @@ impl Watcher {
             return Some((Ok(Bytes::from_static(RETRY.as_bytes())), self));
         }
         self.latest.changed().await.ok()?;
+        if !self.seat.is_taken() {
+            return None;
+        }
         let now = self.admin.now();
         let active = self.sessions.resume(&self.admin.repository, self.session, now).await;
         active.ok()??.actor.reach(Permission::SeeAll).ok()?;
@@ -118,6 +183,22 @@ fn event(parts: &OverviewPanels) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The weakest token that may watch took all live streams.
+    #[test]
+    fn a_token_takes_the_place_of_its_own_pages_only() {
+        let watchers = Arc::new(Watchers::default());
+        let operator = watchers.take_seat(1).unwrap();
+        let pages: Vec<_> = (0..100).map(|_| watchers.take_seat(2).unwrap()).collect();
+        assert!(operator.is_taken());
+        let taken: Vec<_> = pages.iter().map(WatcherSeat::is_taken).collect();
+        assert_eq!(taken, [vec![false; 92], vec![true; 8]].concat());
+        let others: Vec<_> = (0..55).map(|at| watchers.take_seat(100 + at)).collect();
+        assert!(others.iter().all(Option::is_some));
+        assert!(watchers.take_seat(3).is_none(), "all places are taken");
+        drop(pages);
+        assert!(watchers.take_seat(3).is_some());
+    }
 
     #[test]
     fn an_event_is_one_line_whatever_is_in_it() {

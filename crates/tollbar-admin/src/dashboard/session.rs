@@ -14,6 +14,9 @@ use tollbar_daemon::problem::Problem;
 /// Sessions at a time; the one that was used longest ago makes room.
 const SESSIONS_MAX: usize = 1_024;
 
+/// Sessions of one token; its own one that was used longest ago makes room, so that no token signs others out.
+const SESSIONS_PER_TOKEN_MAX: usize = 16;
+
 /// A session ends so long after it began.
 const LIVES_FOR: Duration = Duration::from_hours(12);
 
@@ -80,11 +83,15 @@ impl Sessions {
         if all.len() >= SESSIONS_MAX {
             all.retain(|_, session| session.is_alive(now));
         }
-        if all.len() >= SESSIONS_MAX
-            && let Some(oldest) =
-                all.iter().min_by_key(|(_, session)| session.used_at).map(|(id, _)| *id)
-        {
-            all.remove(&oldest);
+        let is_own = |other: &Session| other.token_id == session.token_id;
+        let own_count = all.values().filter(|other| is_own(other)).count();
+        let has_own_max = own_count >= SESSIONS_PER_TOKEN_MAX;
+        if has_own_max || all.len() >= SESSIONS_MAX {
+            let candidates = all.iter().filter(|(_, other)| !has_own_max || is_own(other));
+            let oldest = candidates.min_by_key(|(_, other)| other.used_at).map(|(id, _)| *id);
+            if let Some(oldest) = oldest {
+                all.remove(&oldest);
+            }
         }
         all.insert(SessionId::from_cookie(&cookie), session);
         cookie

@@ -1,6 +1,8 @@
 //! The repository in one file, by SQLite: a thread of its own does what is asked, one after the
 //! other, so that a disk that is slow makes nobody wait but those who asked.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -107,6 +109,7 @@ fn open(path: &Path, clock: &dyn Clock) -> Result<Connection> {
     let failed = |error: rusqlite::Error| {
         RepositoryError::unavailable(format!("cannot open {}: {error}", path.display()))
     };
+    create_private(path);
     let mut connection = Connection::open(path).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     connection.busy_timeout(BUSY_MAX).map_err(failed)?;
@@ -116,6 +119,13 @@ fn open(path: &Path, clock: &dyn Clock) -> Result<Connection> {
     connection.execute_batch(pragmas).map_err(failed)?;
     migrate(&mut connection, clock)?;
     Ok(connection)
+}
+
+/// Creates a new file that only its owner can read. SQLite gives its log the same permissions.
+fn create_private(path: &Path) {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    // A file that is there keeps its permissions. SQLite says what else is wrong.
+    drop(created);
 }
 
 /// Switches the file to write-ahead logging, which it then keeps.

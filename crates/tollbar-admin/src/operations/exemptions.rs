@@ -109,6 +109,11 @@ impl NewExemption {
         form.expires_at =
             instant::parse_future("expiresAt", self.expires_at.as_deref(), admin.now())?;
         form.exemption()?;
+        let value = self.subject_value.strip_prefix(self.subject_type.name());
+        if let Some(value) = value.and_then(|value| value.strip_prefix(':')) {
+            let detail = format!("`subjectType` says what it is: send `{value}` alone");
+            return Err(Problem::invalid_field("subjectValue", detail));
+        }
         Ok(form)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollbar_rules::{Per, Request, Rule, UsageError};
+use tollbar_rules::{CanonicalSubject, Per, Request, Rule, UsageError, canonical_subject};
 
 use super::usage::{LimitUsage, Usages};
 use super::{Admin, instant, rules, sub_limit};
@@ -84,8 +84,10 @@ pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usag
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     let usages = match key.selector()? {
         KeySelector::Subject(subject) => {
-            check_spelling(admin, &rule, subject).await?;
-            handle.usage(&handle.subject(subject)?.request()?).await?
+            // Whether it counts by one value is said first.
+            handle.subject(subject)?;
+            let subject = check_counter(admin, &rule, subject).await?;
+            handle.usage(&handle.subject(&subject)?.request()?).await?
         }
         KeySelector::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
@@ -102,16 +104,34 @@ pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<Key
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     match key.selector()? {
         KeySelector::Subject(subject) => {
-            check_spelling(admin, &rule, subject).await?;
-            handle.reset(&handle.subject(subject)?.request()?).await?;
+            handle.subject(subject)?;
+            let subject = check_counter(admin, &rule, subject).await?;
+            let request = handle.subject(&subject)?;
+            let request = request.request()?;
+            record_reset(admin, actor, &rule, &subject).await?;
+            handle.reset(&request).await?;
         }
         KeySelector::Attributes(pairs) => {
             let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
+            let named: Vec<_> =
+                pairs.iter().map(|(name, value)| format!("{name}:{value}")).collect();
+            record_reset(admin, actor, &rule, &named.join(" | ")).await?;
             handle.reset(&request).await?;
         }
     }
     tracing::info!(actor = actor.audit_name(), rule = %rule.name, "counters were made fresh");
     Ok(KeyReset { rule_id: key.rule_id.clone(), reset: true })
+}
+
+/// Writes a reset into the audit. It comes first: what is not written down is not done.
+async fn record_reset(
+    admin: &Admin,
+    actor: &Actor,
+    rule: &Rule,
+    subject: &str,
+) -> Result<(), Problem> {
+    let actor = actor.audit_name();
+    Ok(admin.repository.record_reset(rule.identity(), subject, &actor).await?)
 }
 
 /// Denies somebody until the ban ends.
@@ -162,7 +182,18 @@ pub(crate) async fn list(
     page: &PageRequest,
 ) -> Result<Page<KeyRow>, Problem> {
     actor.reach(Permission::SeeAll)?;
-    Ok(admin.repository.keys(filter, page).await?)
+    let mut filter = filter.clone();
+    if let Some(subject) = &mut filter.subject {
+        let rules = admin.daemon.engine.rules();
+        let rule = filter.rule.as_deref().and_then(|id| {
+            rules.rules().iter().find(|known| **known.identity() == *id).map(|rule| &**rule)
+        });
+        // Without a rule, a value of any rule is meant.
+        if let Ok(canonical) = canonical_subject(rule, subject) {
+            *subject = canonical.text;
+        }
+    }
+    Ok(admin.repository.keys(&filter, page).await?)
 }
 
 /// Ends a ban or a boost.
@@ -221,84 +252,70 @@ pub(crate) fn find_in_force(
     rule.filter(is_visible).cloned().ok_or_else(|| Problem::not_found("rule in force"))
 }
 
-/// The kinds of a client, as subjects of rules that count per client begin.
-const CLIENT_KINDS: [&str; 3] = ["user", "api", "ip"];
-
-fn has_client_kind(subject: &str) -> bool {
-    subject.split_once(':').is_some_and(|(kind, _)| CLIENT_KINDS.contains(&kind))
-}
-
-/// Checks the subject of a ban or a boost: one that no request can have would never apply.
-async fn check_key(admin: &Admin, rule: Option<&str>, subject: &str) -> Result<String, Problem> {
-    let subject = text_fields::check_subject("subject", subject)?;
-    let rules = admin.daemon.engine.rules();
-    let quoted: String = subject.chars().take(64).collect();
-    let wrong = |detail: String| Err(Problem::invalid_field("subject", detail));
-    if let Some(rule) = rule {
-        let rule = rules.rules().iter().find(|known| **known.identity() == *rule);
-        let Some(rule) = rule.filter(|rule| rule.per == [Per::Client]) else {
-            return Ok(subject);
-        };
-        check_spelling(admin, rule, &subject).await?;
-        if !has_client_kind(&subject) {
-            // A check by rule and subject may call its client anything.
-            if is_counted(admin, rule, &subject).await {
-                return Ok(subject);
+/// Returns the subject of a ban, a boost or a look-up as counters name it. One that no request can have is refused
+/// with what to send instead.
+async fn canonical(
+    admin: &Admin,
+    rule: Option<&Rule>,
+    text: &str,
+) -> Result<CanonicalSubject, Problem> {
+    let text = text_fields::check_subject("subject", text)?;
+    let (mut advice, rule) = match (canonical_subject(rule, &text), rule) {
+        (Ok(subject), _) => return Ok(subject),
+        (Err(advice), None) => return Err(Problem::invalid_field("subject", advice)),
+        (Err(advice), Some(rule)) => (advice, rule),
+    };
+    // A check by rule and subject may call its client anything.
+    if is_counted(admin, rule, &text).await {
+        return Ok(CanonicalSubject::verbatim(text));
+    }
+    if rule.per == [Per::Client] {
+        for kind in ["user", "api"] {
+            let meant = format!("{kind}:{text}");
+            if is_counted(admin, rule, &meant).await {
+                advice = format!("nothing is counted under `{text}`: did you mean `{meant}`?");
             }
-            let meant = subject.split_once(':').and_then(|(kind, value)| {
-                let kind = tollbar_rules::yaml::nearest(kind, CLIENT_KINDS)?;
-                Some(format!(
-                    "did you mean `{kind}:{}`?",
-                    value.chars().take(64).collect::<String>()
-                ))
-            });
-            let meant = meant.unwrap_or_else(|| {
-                format!("send `user:{quoted}`, `api:{quoted}`, or `ip:` and an address")
-            });
-            let detail =
-                format!("the rule counts per client, and nobody is counted as `{quoted}`: {meant}");
-            return wrong(detail);
         }
     }
-    let Some((attribute, value)) = subject.split_once(':') else {
-        return wrong(format!(
-            "`{quoted}` does not say what it is: send `user:{quoted}`, `api:{quoted}`, `ip:` and an \
-             address, or an attribute and its value; or the `ruleId` of the rule that counts it as it \
-             stands"
-        ));
-    };
-    if attribute == "ip" && tollbar_rules::address_part(value).is_none() {
-        return wrong(format!("`{quoted}` is no address: send one such as `ip:203.0.113.7`"));
+    Err(Problem::invalid_field("subject", advice))
+}
+
+/// Returns the subject of a ban or a boost as counters name it.
+async fn check_key(admin: &Admin, rule: Option<&str>, subject: &str) -> Result<String, Problem> {
+    let rules = admin.daemon.engine.rules();
+    if let Some(rule) = rule {
+        let rule = rules.rules().iter().find(|known| **known.identity() == *rule);
+        return match rule {
+            Some(rule) => Ok(canonical(admin, Some(rule), subject).await?.text),
+            // It is not in force, and what it counts by may change before it is.
+            None => text_fields::check_subject("subject", subject),
+        };
     }
-    let usual = ["user", "api", "ip", "tenant", "tier", "api_key"];
+    let subject = canonical(admin, None, subject).await?.text;
+    let (attribute, value) = subject.split_once(':').unwrap_or_default();
+    let usual = ["user", "api", "ip", "tenant", "tier"];
     let is_counted = rules.rules().iter().any(|rule| rule.tests_or_counts(attribute));
     if !usual.contains(&attribute)
         && !is_counted
         && let Some(meant) = tollbar_rules::yaml::nearest(attribute, usual)
     {
-        return wrong(format!(
-            "no rule in force looks at an attribute `{attribute}`: did you mean `{meant}:{}`?",
-            value.chars().take(64).collect::<String>()
-        ));
+        let value: String = value.chars().take(64).collect();
+        let detail = format!(
+            "no rule in force looks at an attribute `{attribute}`: did you mean `{meant}:{value}`?"
+        );
+        return Err(Problem::invalid_field("subject", detail));
     }
     Ok(subject)
 }
 
-/// Refuses a subject of a rule that counts per client and says no kind, if nothing is counted under it and
-/// something under a client of that name.
-async fn check_spelling(admin: &Admin, rule: &Rule, subject: &str) -> Result<(), Problem> {
-    let is_fine = rule.per != [Per::Client] || has_client_kind(subject);
-    if is_fine || is_counted(admin, rule, subject).await {
-        return Ok(());
+/// Returns the subject whose counters are looked at or made fresh.
+async fn check_counter(admin: &Admin, rule: &Rule, subject: &str) -> Result<String, Problem> {
+    let subject = canonical(admin, Some(rule), subject).await?;
+    if subject.is_network {
+        let detail = "a network has no counter of its own: send one of its addresses";
+        return Err(Problem::invalid_field("subject", detail));
     }
-    for kind in CLIENT_KINDS {
-        let meant = format!("{kind}:{subject}");
-        if is_counted(admin, rule, &meant).await {
-            let detail = format!("nothing is counted under `{subject}`: did you mean `{meant}`?");
-            return Err(Problem::invalid_field("subject", detail));
-        }
-    }
-    Ok(())
+    Ok(subject.text)
 }
 
 /// True where a subject has used some of a rule's limits.

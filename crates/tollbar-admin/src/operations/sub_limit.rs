@@ -48,6 +48,11 @@ pub(crate) fn check(tenant: &str, rule: &Rule, in_force: &[Arc<Rule>]) -> Result
                       leave it out";
         return Err(Problem::forbidden_field(field, detail));
     }
+    if rule.all_limits().any(|limit| limit.policy().queue_length().is_some()) {
+        let detail = "a sub-limit cannot let requests wait, because the operator's listeners would hold them: leave \
+                      queue and maxWait out, and send an algorithm other than leaky_queue";
+        return Err(Problem::forbidden_field("queue", detail));
+    }
     let parents = in_force.iter().filter(|parent| is_parent(parent, tenant));
     for parent in parents {
         check_below(rule, parent)?;

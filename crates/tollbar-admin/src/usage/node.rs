@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The longest name.
@@ -44,7 +45,7 @@ impl NodeIdentity {
     fn from_file_beside(database_path: &Path) -> io::Result<Self> {
         for at in 1..=FILES_MAX {
             let mut options = OpenOptions::new();
-            let file = options.read(true).write(true).create(true).truncate(false);
+            let file = options.read(true).write(true).create(true).truncate(false).mode(0o600);
             let mut file = file.open(path_of(database_path, at))?;
             match file.try_lock() {
                 Ok(()) => {

@@ -16,8 +16,8 @@ use thiserror::Error;
 
 use super::table::visible;
 use super::{ExitStatus, print_text};
-use connection::Connector;
 pub(super) use connection::ServerAddress;
+use connection::{ClientCertificate, Connector};
 use tollbar_daemon::files;
 
 /// Rows of one page.
@@ -51,6 +51,28 @@ pub(crate) struct ServerFlags {
     /// it, those that browsers believe
     #[arg(long, global = true, env = "TOLLBAR_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
+
+    /// The certificate that the daemon is shown, in PEM, for a daemon with --tls-client-ca
+    #[arg(
+        id = "client_cert",
+        long = "cert",
+        global = true,
+        env = "TOLLBAR_CERT",
+        value_name = "FILE",
+        requires = "client_key"
+    )]
+    cert: Option<PathBuf>,
+
+    /// The key of --cert, in PEM
+    #[arg(
+        id = "client_key",
+        long = "key",
+        global = true,
+        env = "TOLLBAR_KEY",
+        value_name = "FILE",
+        requires = "client_cert"
+    )]
+    key: Option<PathBuf>,
 
     /// Prints JSON
     #[arg(long, global = true)]
@@ -128,7 +150,9 @@ impl ServerFlags {
             None => std::env::var("TOLLBAR_TOKEN").ok(),
         };
         let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
-        let connector = Connector::new(self.server.clone(), self.ca.as_deref())
+        let certificate =
+            ClientCertificate { cert: self.cert.as_deref(), key: self.key.as_deref() };
+        let connector = Connector::new(self.server.clone(), self.ca.as_deref(), certificate)
             .map_err(ApiError::InvalidInput)?;
         Ok(Client { connector, token, json: self.json })
     }

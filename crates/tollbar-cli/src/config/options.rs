@@ -63,8 +63,10 @@ impl OptionRow {
 const OPTIONS: &[OptionRow] = &[
     // Listeners
     row("listen", &[(Always, "a_unix_socket_is_for_the_group_and_goes_with_the_daemon")]),
+    row("allowed_hosts", &[(Http, "no_web_page_resets_or_checks_anything_on_loopback")]),
     row("grpc", &[(Always, "a_client_may_be_there_before_the_daemon")]),
     row("resp", &[(Always, "it_can_be_switched_off_or_listen_on_a_path")]),
+    row("health", &[(Always, "health_checks_are_answered_while_all_connections_are_held")]),
     row("admin", &[(Database, "a_daemon_is_asked_on_a_path_too")]),
     row("upstream", &[(Gateway, "a_denial_can_be_asked_about")]),
     row("proxy", &[(Gateway, "a_denial_can_be_asked_about")]),
@@ -85,6 +87,7 @@ const OPTIONS: &[OptionRow] = &[
         (Http, "a_head_or_a_body_that_never_ends_is_ended"),
         (Grpc, "a_message_that_does_not_come_is_not_waited_for"),
         (Envoy, "a_message_that_does_not_come_is_not_waited_for"),
+        (Gateway, "a_body_that_trickles_is_ended_and_a_slow_upload_is_not"),
         (Database, "a_head_or_a_body_that_never_ends_is_ended"),
     ]),
     row("idle_timeout", &[(Always, "who_says_nothing_or_never_listens_loses_the_place")]),
@@ -123,6 +126,14 @@ const OPTIONS: &[OptionRow] = &[
     row("envoy_metadata", &[(Envoy, "the_call_comes_back_as_metadata_where_that_is_wanted")]),
 
     // Clients
+    row("max_wait", &[
+        (ForwardAuth, "an_operators_queue_of_an_hour_holds_nobody_beyond_the_cap"),
+        (Gateway, "an_operators_queue_of_an_hour_holds_nobody_beyond_the_cap"),
+    ]),
+    row("max_waiters", &[
+        (ForwardAuth, "no_more_wait_than_have_a_place_and_others_charge_nothing"),
+        (Gateway, "no_more_wait_than_have_a_place_and_others_charge_nothing"),
+    ]),
     row("trusted_proxies", &[
         (ForwardAuth, "only_trusted_proxies_are_answered"),
         (Gateway, "trusted_proxies_and_exempt_paths_are_as_told"),
@@ -150,6 +161,9 @@ const OPTIONS: &[OptionRow] = &[
 
     // The gateway
     row("proxy_protocol", &[(Gateway, "proxy_headers_are_believed_of_trusted_peers_only")]),
+    row("max_connections_per_address", &[(Gateway, "trusted_proxies_hold_any_number_and_the_clients_that_they_name_are_counted")]),
+    row("min_body_rate", &[(Gateway, "a_body_that_trickles_is_ended_and_a_slow_upload_is_not")]),
+    row("request_time_max", &[(Gateway, "a_body_has_a_time_in_all")]),
     row("exempt_paths", &[(Gateway, "trusted_proxies_and_exempt_paths_are_as_told")]),
     row("upstream_ca", &[(Gateway, "each_version_meets_each_other_over_tls")]),
     row("upstream_protocol", &[(Gateway, "each_version_meets_each_other_over_tls")]),
@@ -180,6 +194,7 @@ const OPTIONS: &[OptionRow] = &[
         (Grpc, "with_a_secret_receipts_and_leases_are_taken_after_a_restart"),
         (Resp, "with_a_secret_receipts_and_leases_are_taken_after_a_restart"),
     ]),
+    row("request_id_replays", &[(Always, "an_id_that_is_replayed_too_often_pays_again")]),
 
     // Database
     row("database", &[(Always, "limits_of_files_rules_of_the_database_and_the_one_limit_all_apply")]),

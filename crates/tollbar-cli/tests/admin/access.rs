@@ -1,5 +1,8 @@
 //! Who gets in: the first token, revoked ones, wrong ones, and whoever listens beyond loopback.
 
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::admin_daemon::{AdminDaemon, RULES, TOKENS, first_token, send};
@@ -31,6 +34,23 @@ fn the_first_start_shows_a_token_once_and_never_in_the_log() {
     for file in [&database, &fresh] {
         let bytes = std::fs::read(file).unwrap();
         assert!(!bytes.windows(16).any(|window| window == &token.as_bytes()[5..21]));
+    }
+}
+
+/// The database, its log and the name of the node could be read by every user of the machine.
+#[test]
+fn files_that_the_daemon_creates_are_for_its_user_alone() {
+    let admin = AdminDaemon::open("modes", FILE);
+    admin.get(RULES);
+    let files = std::fs::read_dir(&admin.scratch.0).unwrap().map(Result::unwrap);
+    let mut names = Vec::new();
+    for file in files.filter(|file| file.file_name() != "rules.yaml") {
+        let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+        names.push(file.file_name().into_string().unwrap());
+        assert_eq!(mode, 0o600, "{names:?}");
+    }
+    for name in ["rules.sqlite", "rules.sqlite-wal", "rules.sqlite.node"] {
+        assert!(names.iter().any(|found| found == name), "{names:?}");
     }
 }
 
@@ -90,10 +110,21 @@ fn wrong_tokens_are_limited_and_lock_nobody_out_who_is_known() {
         (0..12).map(|_| admin.send("GET", RULES, &wrong, b"").status).collect();
     assert_eq!(statuses[..10], [401; 10], "ten wrong ones a minute are told so");
     assert!(statuses[10..].contains(&429), "{statuses:?}");
-    let told = admin.send("GET", RULES, "authorization: Bearer nonsense\r\n", b"");
+    let told = admin.send("GET", RULES, &wrong, b"");
     let after: u64 = told.header("retry-after").parse().unwrap();
     assert!((1..=6).contains(&after), "{after}");
     told.problem(429, "too_many_failures");
+    for number in 0..40 {
+        let wrong = format!("authorization: Bearer tbar_{number:064}\r\n");
+        admin.send("GET", RULES, &wrong, b"");
+    }
+    // The cache of tokens is over by now; the token that worked is looked up all the same.
+    let cli = |server: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollbar"));
+        command.env("TOLLBAR_SERVER", server).env("TOLLBAR_TOKEN", &admin.token);
+        command.args(["rules", "list"]).output().unwrap().status.code()
+    };
+    assert_eq!(cli(&format!("http://{}", admin.daemon.address("admin"))), Some(0));
     // To say nothing is no guess.
     admin.send("GET", RULES, "", b"").problem(401, "unauthorized");
     assert_eq!(admin.send("GET", "/healthz", "", b"").status, 200);

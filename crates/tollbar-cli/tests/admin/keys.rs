@@ -43,6 +43,10 @@ fn a_key_is_looked_at_and_made_fresh() {
     let reset = admin.ask("POST", &format!("{KEYS}/reset"), &key).expect(200);
     assert_eq!(reset, json!({ "ruleId": "five", "reset": true }));
     assert_eq!(peek(&key).expect(200)["remaining"], 5);
+    let audit = admin.get("/v1/rate-limit/audit");
+    let written = json!({ "ruleId": "five", "subject": "user:7", "reset": true });
+    assert_eq!(audit["items"][0]["after"], written, "{audit}");
+    assert!(audit["items"][0]["actor"].is_string(), "{audit}");
 
     // A rule that counts by two attributes is asked by both.
     admin.check("/user", "8");
@@ -118,7 +122,7 @@ fn a_subject_without_its_kind_is_asked_about() {
         assert!(told.body.contains("did you mean `user:u-001`?"), "{}", told.body);
         let other = json!({ "ruleId": "per_client", "subject": "u-002" });
         let told = admin.ask("POST", &format!("{KEYS}/{what}"), &other);
-        assert_eq!(told.status, if what == "ban" { 422 } else { 200 }, "{}", told.body);
+        assert_eq!(told.problem(422, "invalid"), "subject", "nobody is counted so");
     }
     // These were accepted, and applied to nobody.
     for (subject, meant) in [
@@ -148,6 +152,84 @@ fn a_subject_without_its_kind_is_asked_about() {
     assert_eq!(check(), 429);
     let misspelt = admin.ask("POST", &format!("{KEYS}/ban"), &json!({ "subject": "usr:7" }));
     assert!(misspelt.body.contains("did you mean `user:7`?"), "{}", misspelt.body);
+}
+
+/// Bans of addresses were accepted in spellings that no counter has, and applied to nobody.
+#[test]
+fn every_spelling_of_an_address_bans_it_or_is_told_what_to_send() {
+    let file = "rules: [{ name: per_client, limit: 1000/day }, { name: per_ip, match: { path: /ip }, per: [ip], \
+                limit: 1000/day }]";
+    let admin = AdminDaemon::open("spelling", file);
+    let check = |path: &str, ip: &str| {
+        let body = json!({ "path": path, "attributes": { "ip": ip } });
+        status(&admin.daemon.post("/v1/check", &body.to_string()))
+    };
+    let ban = |rule: Option<&str>, subject: &str| {
+        let form = json!({ "ruleId": rule, "subject": subject });
+        admin.ask("POST", &format!("{KEYS}/ban"), &form)
+    };
+    let rules = [(None, "/"), (Some("per_client"), "/"), (Some("per_ip"), "/ip")];
+    for (number, (rule, path)) in rules.into_iter().enumerate() {
+        for (at, (spelling, client, other)) in [
+            ("ip:203.0.113.9", "203.0.113.9", "203.0.113.10"),
+            ("ip:::ffff:203.0.113.9", "203.0.113.9", "203.0.113.10"),
+            ("ip:203.0.113.9/32", "::ffff:203.0.113.9", "203.0.113.8"),
+            ("ip:203.0.113.0/24", "203.0.113.200", "203.0.114.1"),
+            ("ip:::ffff:203.0.113.0/120", "203.0.113.7", "203.0.112.255"),
+            ("ip:2001:db8::1", "2001:db8::ffff", "2001:db8:0:1::1"),
+            ("ip:2001:DB8::/64", "2001:db8::1", "2001:db8:0:1::1"),
+            ("ip:2001:db8::/32", "2001:db8:ffff::1", "2001:db9::1"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(check(path, client), 200, "{rule:?} {spelling}");
+            let banned = ban(rule, spelling).expect(201);
+            assert_eq!(check(path, client), 429, "{rule:?} {spelling}");
+            assert_eq!(check(path, other), 200, "{rule:?} {spelling}");
+            let rule = rule.map(|rule| format!("&ruleId={rule}")).unwrap_or_default();
+            let listed = admin.get(&format!("{KEYS}?subject={spelling}{rule}"));
+            assert_eq!(listed["items"], json!([banned]), "{number} {at}");
+            admin.ask("DELETE", &format!("{KEYS}/{}", banned["keyId"]), &Value::Null).expect(204);
+        }
+        for subject in ["ip:203.0.113.9/24", "ip:2001:db8::1/128", "ip:nowhere", "ip:203.0.113"] {
+            let told = ban(rule, subject);
+            assert_eq!(told.problem(422, "invalid"), "subject", "{rule:?} {subject}");
+        }
+    }
+    for rule in [None, Some("per_client")] {
+        for subject in ["203.0.113.9", "::ffff:203.0.113.9", "203.0.113.9:443"] {
+            let told = ban(rule, subject);
+            assert_eq!(told.problem(422, "invalid"), "subject");
+            assert!(told.body.contains("`ip:203.0.113.9`"), "{}", told.body);
+        }
+    }
+    // What a rule of one attribute counts by needs no kind, and look-ups take what bans take.
+    ban(Some("per_ip"), "203.0.113.77").expect(201);
+    assert_eq!(check("/ip", "203.0.113.77"), 429);
+    let peek = |rule: &str, subject: &str| {
+        let key = json!({ "ruleId": rule, "subject": subject });
+        admin.ask("POST", &format!("{KEYS}/peek"), &key)
+    };
+    assert_eq!(check("/ip", "2001:db8:7::1"), 200);
+    for (rule, subject) in [
+        ("per_client", "ip:2001:db8:7::2"),
+        ("per_client", "ip:2001:db8:7::/64"),
+        ("per_ip", "2001:db8:7::3"),
+        ("per_ip", "ip:2001:db8:7::/64"),
+    ] {
+        assert_eq!(peek(rule, subject).expect(200)["remaining"], 999, "{rule} {subject}");
+    }
+    for (rule, subject) in [("per_client", "203.0.113.9"), ("per_ip", "ip:203.0.113.0/24")] {
+        assert_eq!(peek(rule, subject).problem(422, "invalid"), "subject");
+    }
+    let rule = admin.rule(&json!({
+        "name": "exempting", "scope": "endpoint", "pathPattern": "/x", "algorithm": "token_bucket",
+        "maxRequests": 1, "windowSeconds": 60,
+    }));
+    let exempt = json!({ "subjectType": "user", "subjectValue": "user:8" });
+    let told = admin.ask("POST", &format!("{RULES}/{rule}/exemptions"), &exempt);
+    assert_eq!(told.problem(422, "invalid"), "subjectValue");
 }
 
 #[tokio::test]

@@ -114,8 +114,9 @@ fn a_body_that_is_too_large_or_no_json_is_refused() {
     told.problem(413, "too_large");
     // In chunks, nobody announces how much it will be.
     let mut stream = TcpStream::connect(admin.daemon.address("admin")).unwrap();
-    let head =
-        format!("POST {RULES} HTTP/1.1\r\nhost: x\r\n{lines}transfer-encoding: chunked\r\n\r\n");
+    let head = format!(
+        "POST {RULES} HTTP/1.1\r\nhost: localhost\r\n{lines}transfer-encoding: chunked\r\n\r\n"
+    );
     stream.write_all(head.as_bytes()).unwrap();
     let chunk = [b"10000\r\n".as_slice(), &vec![b' '; 0x10000], b"\r\n"].concat();
     for _ in 0..40 {

@@ -135,6 +135,9 @@ fn a_sub_limit_never_gives_more_than_the_operator_does() {
         (json!({ "tiers": { "gold": "unlimited" } }), "tiers"),
         (json!({ "tiers": { "gold": "1001/h" } }), "maxRequests"),
         (json!({ "priority": 1 }), "priority"),
+        // Forward-auth would sleep for an hour on a connection of the operator's proxy.
+        (json!({ "algorithm": "leaky_queue", "queue": 100, "maxWait": "1h" }), "queue"),
+        (json!({ "algorithm": "leaky_queue", "queue": 1 }), "queue"),
         // 1000/h is the lowest of the operator's: 0.277.. a second.
         (json!({ "maxRequests": 1001, "windowSeconds": 3600 }), "maxRequests"),
         (json!({ "maxRequests": 1, "windowSeconds": 3 }), "maxRequests"),

@@ -25,7 +25,7 @@ pub(crate) fn request_with(
         ("GET", 0) => String::new(),
         (_, length) => format!("content-length: {length}\r\n"),
     };
-    let head = format!("{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+    let head = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     [format!("{head}{lines}{length}\r\n").as_bytes(), body].concat()
 }
 

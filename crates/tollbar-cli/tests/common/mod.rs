@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -43,6 +44,13 @@ impl Scratch {
     pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Writes a file that nobody else can read, as files of tokens and keys should be; its path.
+    pub(crate) fn secret(&self, name: &str, text: &str) -> String {
+        let path = self.file(name, text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         path
     }
 }
@@ -192,7 +200,7 @@ impl Daemon {
 
     /// The whole response to a request over HTTP that closes its connection.
     pub(crate) fn post(&self, path: &str, body: &str) -> String {
-        self.send("POST", path, "", body)
+        self.send("POST", path, "content-type: application/json\r\n", body)
     }
 
     /// The whole response to a GET with these lines of headers.
@@ -254,7 +262,8 @@ pub(crate) fn request(path: &str, body: &str) -> String {
 }
 
 /// A check on a connection that is kept.
-pub(crate) const KEPT: &str = "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
+pub(crate) const KEPT: &str =
+    "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}";
 
 /// One response with its body; `None` where the connection ends without one.
 pub(crate) fn response(stream: &mut TcpStream) -> Option<String> {

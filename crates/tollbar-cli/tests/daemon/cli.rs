@@ -5,6 +5,7 @@
 
 mod transcript;
 
+use crate::common::authority::{Authority, Identity};
 use crate::common::{Daemon, Scratch};
 use transcript::Transcript;
 
@@ -238,6 +239,45 @@ fn over_tls_only_the_right_daemon_is_told_the_token() {
         let (code, text) = nodes(&daemon, flags);
         assert_eq!(code, Some(4), "{flags:?}: {text}");
     }
+}
+
+/// A daemon that asks its clients for certificates could not be asked by the command line.
+#[test]
+fn a_certificate_is_shown_to_a_daemon_that_asks_for_one() {
+    let scratch = Scratch::new("cli-client-cert");
+    let (authority, strangers) = (Authority::new(), Authority::new());
+    let ca = scratch.file("ca.pem", &authority.pem());
+    let file = |name: &str, identity: &Identity| {
+        let cert = scratch.file(&format!("{name}.pem"), &identity.cert);
+        (cert, scratch.file(&format!("{name}.key"), &identity.key))
+    };
+    let (cert, key) = file("daemon", &authority.issue("localhost"));
+    let (client_cert, client_key) = file("client", &authority.issue("client"));
+    let (other_cert, other_key) = file("other", &strangers.issue("client"));
+    let flags = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca];
+    let database = scratch.path("a.sqlite");
+    let daemon =
+        Daemon::start(&[&flags[..], &["--admin", "127.0.0.1:0", "--database", &database]].concat());
+    let port = daemon.address("admins").rsplit_once(':').unwrap().1.to_owned();
+    let server = format!("https://localhost:{port}");
+    let server = ["--server", &server, "--ca", &ca];
+    let ask = |more: &[&str]| nodes(&daemon, &[&server[..], more].concat());
+    let (code, text) = ask(&["--cert", &client_cert, "--key", &client_key]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(ask(&[]).0, Some(4));
+    assert_eq!(ask(&["--cert", &other_cert, "--key", &other_key]).0, Some(4));
+    for (more, told) in [
+        (&["--cert", &client_cert][..], "--key"),
+        (&["--cert", &client_cert, "--key", &other_key], "is not the key of"),
+    ] {
+        let (code, text) = ask(more);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(told), "{text}");
+    }
+    let plain = ["--server", "http://127.0.0.1:1", "--cert", &client_cert, "--key", &client_key];
+    let (code, text) = nodes(&daemon, &plain);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("--cert has no effect on http://127.0.0.1:1"), "{text}");
 }
 
 #[test]

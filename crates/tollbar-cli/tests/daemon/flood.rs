@@ -143,14 +143,15 @@ fn a_head_or_a_body_that_never_ends_is_ended() {
     for listener in ["http", "admin", "proxy"] {
         let answer = closes_while_sending(begin(listener, ""), b"x");
         assert!(!answer.starts_with(b"HTTP/1.1 2"));
-        let stream = begin(listener, "POST /v1/check HTTP/1.1\r\nhost: x\r\n");
+        let stream = begin(listener, "POST /v1/check HTTP/1.1\r\nhost: localhost\r\n");
         let answer = closes_while_sending(stream, b"a: b\r\n");
         assert!(!answer.starts_with(b"HTTP/1.1 2"), "{}", String::from_utf8_lossy(&answer));
     }
     let token =
         daemon.greeting.iter().find_map(|line| line.split_once("(shown once): ")).unwrap().1;
     for (listener, path) in [("http", "/v1/check"), ("admin", "/v1/rate-limit/rules")] {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n");
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n");
         let stream = begin(listener, &format!("{head}content-length: 10000\r\n\r\n"));
         let answer = closes_while_sending(stream, b" ");
         assert_eq!(status(&String::from_utf8_lossy(&answer)), 408, "{listener}");
@@ -171,6 +172,27 @@ fn who_says_nothing_or_never_listens_loses_the_place() {
     deaf.set_write_timeout(Some(MOMENT)).unwrap();
     while deaf.write_all(KEPT.repeat(100).as_bytes()).is_ok() {}
     assert_eq!(daemon.check("2"), 200);
+}
+
+/// A client that hung up while it waited in a queue kept its connection until its turn came.
+#[test]
+fn who_hangs_up_in_a_queue_is_dropped() {
+    let scratch = Scratch::new("hang-up");
+    let rules = "rules: [{ name: queue, per: [], limit: 1/4s, queue: 1 }]";
+    let rules = scratch.file("rules.yaml", rules);
+    let daemon = Daemon::start(&["--max-connections", "1", "--rules", &rules]);
+    let original = "x-original-uri: /\r\nx-original-method: GET\r\nx-real-ip: 192.0.2.1\r\n";
+    assert_eq!(status(&daemon.get_with("/v1/forward-auth/nginx", original)), 200);
+    let mut waiting = connect(&daemon);
+    let head = format!("GET /v1/forward-auth/nginx HTTP/1.1\r\nhost: x\r\n{original}\r\n");
+    waiting.write_all(head.as_bytes()).unwrap();
+    waiting.set_read_timeout(Some(MOMENT)).unwrap();
+    assert!(waiting.read(&mut [0; 1]).is_err(), "its turn is in 4 s");
+    drop(waiting);
+    let mut next = connect(&daemon);
+    next.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    next.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    assert!(response(&mut next).is_some(), "the connection of the client that is gone is free");
 }
 
 #[test]

@@ -17,3 +17,4 @@ mod store_faults;
 mod tasks;
 mod tls;
 mod traces;
+mod web_pages;

@@ -93,7 +93,9 @@ fn what_is_too_large_or_no_http_is_refused_and_the_daemon_goes_on() {
     let daemon = Daemon::start(&[]);
     let mut stream = daemon.connect();
     stream
-        .write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 4294967296\r\n\r\n")
+        .write_all(
+            b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4294967296\r\n\r\n",
+        )
         .unwrap();
     stream.write_all(&vec![b' '; 300 * 1024]).unwrap_or_default();
     let mut first = [0; 12];
@@ -116,9 +118,9 @@ fn what_cannot_be_used_is_told_with_its_flag() {
     let bad = scratch.file("bad.yaml", "rules:\n- { name: a, limt: 1/s }\n");
     let busy = scratch.file("busy.yaml", "rules: [{ name: b, algorithm: concurrency, limit: 3 }]");
     let good = scratch.file("good.yaml", "rules: [{ name: b, limit: 3/s }]");
-    let short = scratch.file("short", "secret\n");
-    let keys = scratch.file("keys", "# ours\npartner 0123456789abcdef\n");
-    let twice = scratch.file("twice", "a 0123456789abcdef\nb 0123456789abcdef\n");
+    let short = scratch.secret("short", "secret\n");
+    let keys = scratch.secret("keys", "# ours\npartner 0123456789abcdef\n");
+    let twice = scratch.secret("twice", "a 0123456789abcdef\nb 0123456789abcdef\n");
     for (args, code, told) in [
         (&["--rules", &good][..], 0, ""),
         (&["--listen", "0.0.0.0:0"], 2, "--listen 0.0.0.0:0 is beyond loopback"),

@@ -151,8 +151,8 @@ fn keys_in_redis_name_clients_only_where_that_is_asked_for() {
 #[test]
 fn a_store_that_cannot_be_used_is_told_with_its_flag() {
     let scratch = Scratch::new("redis-flags");
-    let secret = scratch.file("secret", &"0f".repeat(32));
-    let short = scratch.file("short", "0f0f\n");
+    let secret = scratch.secret("secret", &"0f".repeat(32));
+    let short = scratch.secret("short", "0f0f\n");
     let url = "redis://:hunter2@127.0.0.1:1";
     let given = ["--store", url, "--store-secret-file", &secret];
     for (args, code, told) in [

@@ -6,12 +6,13 @@ use crate::common::{Daemon, Scratch, serve, status};
 use crate::metrics::scrape::Scrape;
 
 /// Every long-lived task of a daemon with a database, a snapshot and an upstream.
-const TASKS: [&str; 15] = [
+const TASKS: [&str; 16] = [
     "listen_http",
     "listen_grpc",
     "listen_resp",
     "listen_admin",
     "listen_proxy",
+    "listen_health",
     "grpc_health",
     "dashboard",
     "database_rules",
@@ -31,6 +32,7 @@ fn start_with(fault: &str, scratch: &Scratch) -> Daemon {
     let mut command = serve(&["--rules", &rules, "--database", &database, "--usage-flush", "1s"]);
     command.args(["--snapshot", &counters, "--snapshot-every", "1s"]);
     command.args(["--upstream", "http://127.0.0.1:1", "--proxy", "127.0.0.1:0"]);
+    command.args(["--health", "127.0.0.1:0"]);
     let faults: Vec<String> = TASKS.iter().map(|task| format!("{fault}:{task}")).collect();
     command.env("TOLLBAR_TEST_TASK_FAULTS", faults.join(",")).stderr(Stdio::piped());
     Daemon::spawn(command)

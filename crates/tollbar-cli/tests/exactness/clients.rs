@@ -76,11 +76,13 @@ impl Http {
     fn request(&self, limit: &Limit) -> String {
         let path = limit.name;
         if self.is_gateway {
-            return format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n");
+            return format!("GET /{path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         }
         let body = format!(r#"{{"path":"/{path}","attributes":{{"user":"7"}}}}"#);
         let length = body.len();
-        format!("POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}")
+        format!(
+            "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
     }
 }
 

@@ -7,4 +7,5 @@ mod common;
 mod envoy;
 mod proxies;
 mod proxying;
+mod slow;
 mod tls;

@@ -136,6 +136,14 @@ fn proxy_headers_are_believed_of_trusted_peers_only() {
     assert_eq!(status(&ask(&daemon, &told("192.0.2.1"), "x-forwarded-for: 203.0.113.2\r\n")), 429);
     assert_eq!(status(&ask(&daemon, &told("192.0.2.2"), "")), 200);
     assert_eq!(ask(&daemon, "", ""), "", "a connection without the header is closed");
+    // The balancer does not say who the client is: its own address counts, and the client's word does not.
+    let unknown = ["PROXY UNKNOWN\r\n", "PROXY UNKNOWN\r\n"].map(|header| {
+        let response = ask(&daemon, header, "x-forwarded-for: 203.0.113.3\r\n");
+        assert!(!response.contains("203.0.113.3"), "{response}");
+        status(&response)
+    });
+    assert_eq!(unknown, [200, 429]);
+    assert_eq!(status(&ask(&daemon, "PROXY UNKNOWN\r\n", "x-forwarded-for: 203.0.113.4\r\n")), 429);
     let strangers = [&limit[..], &[asked, "--trusted-proxies", "192.0.2.0/24"]].concat();
     let daemon = proxy(&upstream, &strangers);
     assert_eq!(ask(&daemon, &told("192.0.2.1"), ""), "", "a stranger is not listened to");
@@ -189,7 +197,16 @@ fn ten_thousand_connections_are_kept_alive() {
     let (upstream, _has_come) = upstream();
     let daemon = proxy(
         &upstream,
-        &["--limit", "1000000/s", "--max-connections", "10000", "--head-timeout", "10min"],
+        &[
+            "--limit",
+            "1000000/s",
+            "--max-connections",
+            "10000",
+            "--max-connections-per-address",
+            "10000",
+            "--head-timeout",
+            "10min",
+        ],
     );
     let address = daemon.address("proxy");
     assert_eq!(status(&ask(&daemon, "", "")), 200);
@@ -316,6 +333,132 @@ fn clients_of_the_gateway_are_counted_by_key_then_user_then_address() {
     assert_eq!(spend(&daemon, one, "x-api-key: fedcba9876543210\r\n"), used_up, "a key no more");
     daemon.signal("TERM");
     assert!(!daemon.rest_of_log().contains("4444444444444444"), "a key is in the log");
+}
+
+/// A daemon with one queue for each client, that answers both as a gateway and for forward-auth.
+fn queue_daemon(scratch: &Scratch, upstream: &str, limit: &str, flags: &[&str]) -> Daemon {
+    let rules = format!("rules: [{{ name: queue, limit: {limit} }}]");
+    let rules = scratch.file("rules.yaml", &rules);
+    let own = ["--proxy", "127.0.0.1:0", "--upstream", upstream, "--rules", &rules];
+    let off = ["--grpc", "off", "--resp", "off", "--trusted-proxies", "127.0.0.0/8"];
+    Daemon::start(&[&own[..], &off, flags].concat())
+}
+
+/// Sends a request of `client` to the gateway or to forward-auth, and returns the connection.
+fn send(daemon: &Daemon, listener: &str, client: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(daemon.address(listener)).unwrap();
+    // A response that takes longer has waited in a queue.
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let (path, name) = match listener {
+        "proxy" => ("/x", "x-forwarded-for"),
+        _ => ("/v1/forward-auth/envoy/x", "x-real-ip"),
+    };
+    let lines = format!("host: a\r\nconnection: close\r\n{name}: {client}\r\n");
+    write!(stream, "GET {path} HTTP/1.1\r\n{lines}\r\n").unwrap();
+    stream
+}
+
+fn answered(mut stream: TcpStream) -> String {
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("a response without a wait");
+    response
+}
+
+fn retry_after_s(response: &str) -> u64 {
+    let (_, rest) =
+        response.split_once("\r\nretry-after: ").unwrap_or_else(|| panic!("{response}"));
+    rest.split_once('\r').unwrap().0.parse().unwrap()
+}
+
+/// Asks for the metrics until one has this value.
+fn wait_for_metric(daemon: &Daemon, line: &str) {
+    let line = format!("\n{line}\n");
+    // Each turn waits for as long as it takes to ask: a minute and more, all in all.
+    let mut scrapes = (0..20_000).map(|_| daemon.get_with("/metrics", ""));
+    assert!(scrapes.any(|scrape| scrape.contains(&line)), "never {line}");
+}
+
+#[test]
+fn an_operators_queue_of_an_hour_holds_nobody_beyond_the_cap() {
+    let (upstream, _) = upstream();
+    let scratch = Scratch::new("gateway-queue-cap");
+    let limit = "1/h, queue: 5, max_wait: 5h";
+    let daemon = queue_daemon(&scratch, &upstream, limit, &["--max-wait", "5s"]);
+    for (listener, client) in [("proxy", "192.0.2.1"), ("http", "192.0.2.2")] {
+        assert_eq!(status(&answered(send(&daemon, listener, client))), 200, "{listener}");
+        for _ in 0..3 {
+            let denied = answered(send(&daemon, listener, client));
+            assert_eq!(status(&denied), 429, "{listener}");
+            // The second turn is an hour after the first, 5 s of which may be waited. A charge would make it two hours.
+            let seconds = retry_after_s(&denied);
+            assert!((3_500..=3_600).contains(&seconds), "{listener}: {seconds} s");
+        }
+    }
+    // By default the cap is 10 s; a shorter wait is waited for.
+    let daemon = queue_daemon(&scratch, &upstream, "20/s, queue: 5", &[]);
+    for (listener, client) in [("proxy", "192.0.2.1"), ("http", "192.0.2.2")] {
+        let sent = [(); 3].map(|()| send(&daemon, listener, client));
+        assert_eq!(sent.map(|stream| status(&answered(stream))), [200; 3], "{listener}");
+    }
+    wait_for_metric(&daemon, "tollbar_waiters 0");
+    assert_eq!(daemon.stop(), 0);
+}
+
+/// The gateway and forward-auth share the places of a rule. A client that hangs up gives its place back.
+#[test]
+fn no_more_wait_than_have_a_place_and_others_charge_nothing() {
+    let (upstream, _) = upstream();
+    let scratch = Scratch::new("gateway-queue-places");
+    let flags = ["--max-wait", "24h", "--max-waiters", "2"];
+    let daemon = queue_daemon(&scratch, &upstream, "1/h, queue: 5", &flags);
+    let listeners = ["proxy", "http"];
+    let waiting = listeners.map(|listener| {
+        let client = format!("192.0.2.{}", listener.len());
+        assert_eq!(status(&answered(send(&daemon, listener, &client))), 200);
+        send(&daemon, listener, &client)
+    });
+    wait_for_metric(&daemon, "tollbar_waiters 2");
+    for (listener, client) in listeners.into_iter().zip(["192.0.2.11", "192.0.2.12"]) {
+        // A client whose queue is empty needs no place.
+        assert_eq!(status(&answered(send(&daemon, listener, client))), 200, "{listener}");
+        for _ in 0..3 {
+            let denied = answered(send(&daemon, listener, client));
+            assert_eq!(status(&denied), 429, "{listener}");
+            let seconds = retry_after_s(&denied);
+            assert!((3_500..=3_600).contains(&seconds), "{listener}: {seconds} s, charged");
+        }
+    }
+    wait_for_metric(&daemon, "tollbar_waits_refused_total 6");
+    drop(waiting);
+    wait_for_metric(&daemon, "tollbar_waiters 0");
+    let _waits = listeners.map(|listener| send(&daemon, listener, "192.0.2.11"));
+    wait_for_metric(&daemon, "tollbar_waiters 2");
+}
+
+/// A client behind nginx, which passes on what clients send: 200 of 200 requests passed a limit of 3 by changing
+/// `X-User-Id`.
+#[test]
+fn a_header_that_is_not_named_names_nobody_even_from_a_trusted_proxy() {
+    let (upstream, _) = upstream();
+    let trusted = ["--limit", "3/hour", "--trusted-proxies", "127.0.0.0/8"];
+    let daemon = proxy(&upstream, &trusted);
+    let mut allowed = 0;
+    for turn in 0..200 {
+        let lines =
+            ["x-user-id", "x_user_id", "x-remote-user", "cf-connecting-ip", "x_forwarded_for"];
+        let lines = lines.map(|name| format!("{name}: claim-{turn}\r\n")).concat();
+        let lines = format!("x-forwarded-for: 192.0.2.1\r\n{lines}");
+        let response = ask(&daemon, "", &lines);
+        assert!(!response.contains("claim-"), "the upstream is told: {response}");
+        allowed += usize::from(status(&response) == 200);
+    }
+    assert_eq!(allowed, 3);
+    let named = ["--trusted-headers", "edge_ip=CF-Connecting-IP"];
+    let daemon = proxy(&upstream, &[&trusted[..], &named].concat());
+    let lines = "cf-connecting-ip: 192.0.2.1\r\ncf_connecting_ip: 192.0.2.2\r\n";
+    let response = ask(&daemon, "", lines);
+    assert!(response.contains("\r\ncf-connecting-ip: 192.0.2.1\r\n"), "{response}");
+    assert!(!response.contains("192.0.2.2"), "{response}");
 }
 
 #[test]

@@ -75,6 +75,24 @@ async fn a_denial_is_an_answer_with_an_exact_wait() {
     assert_eq!((free.allowed, free.limit, free.reset_at), (true, None, None));
 }
 
+/// With `--insecure` anybody could reset limits.
+#[tokio::test]
+async fn strangers_beyond_loopback_check_over_grpc_and_neither_reset_nor_explain() {
+    let scratch = Scratch::new("grpc-strangers");
+    let rules = scratch.file("rules.yaml", RULES);
+    let daemon = Daemon::start(&["--rules", &rules, "--grpc", "0.0.0.0:0", "--insecure"]);
+    let mut calls = calls(&daemon);
+    assert!(calls.check(request("/plain/a", "1")).await.unwrap().into_inner().allowed);
+    let reset = v1::ResetRequest {
+        rule: "plain".to_owned(),
+        subject: "user:1".to_owned(),
+        ..v1::ResetRequest::default()
+    };
+    assert_eq!(calls.reset(reset).await.unwrap_err().code(), Code::Unauthenticated);
+    let explain = calls.explain(v1::ExplainRequest::default()).await;
+    assert_eq!(explain.unwrap_err().code(), Code::Unauthenticated);
+}
+
 #[tokio::test]
 async fn one_rule_and_one_subject_can_be_asked_for() {
     let (_scratch, daemon) = start("grpc-small");

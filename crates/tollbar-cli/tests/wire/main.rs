@@ -14,5 +14,7 @@ mod grpc_python;
 mod limit;
 mod malformed;
 mod openapi;
+mod paths;
 mod rejected;
+mod request_ids;
 mod resp;

@@ -22,7 +22,7 @@ fn exchange(daemon: &Daemon, bytes: &[u8]) -> String {
 }
 
 fn post(extra: &str, body: &str) -> Vec<u8> {
-    format!("POST /v1/check HTTP/1.1\r\nhost: x\r\n{extra}\r\n{body}").into_bytes()
+    format!("POST /v1/check HTTP/1.1\r\nhost: localhost\r\n{extra}\r\n{body}").into_bytes()
 }
 
 fn chunked(chunks: &str) -> Vec<u8> {
@@ -31,7 +31,7 @@ fn chunked(chunks: &str) -> Vec<u8> {
 
 /// The bytes, the beginning of the answer, and what is in it.
 fn table() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
-    let long_path = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(1024 * 1024));
+    let long_path = format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "x".repeat(1024 * 1024));
     let long_head = format!("a: {}\r\n", "x".repeat(20_000));
     let many_heads: String = "a: x\r\n".repeat(200);
     let bomb = "1000\r\n".to_owned() + &" ".repeat(0x1000) + "\r\n";
@@ -44,26 +44,26 @@ fn table() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
         ("noise", vec![0xff; 64], "HTTP/1.1 400 ", ""),
         ("no version", b"POST /v1/check\r\n\r\n".to_vec(), "HTTP/1.1 400 ", ""),
         ("a version to come", b"POST /v1/check HTTP/3.0\r\n\r\n".to_vec(), "HTTP/1.1 400 ", ""),
-        ("half a head", b"POST /v1/check HTTP/1.1\r\nhost: x\r\n".to_vec(), "", ""),
+        ("half a head", b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\n".to_vec(), "", ""),
         ("a header without a colon", post("nonsense\r\n", ""), "HTTP/1.1 400 ", ""),
         ("a path of a megabyte", long_path.into_bytes(), "HTTP/1.1 431 ", ""),
         ("a header of 20 kB", post(&long_head, ""), "HTTP/1.1 431 ", ""),
         ("too many headers", post(&many_heads, ""), "HTTP/1.1 431 ", ""),
         (
             "an unknown path",
-            b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
+            b"GET /x HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(),
             "HTTP/1.1 404 ",
             "there is no such path: ask one of /v1/check, ",
         ),
         (
             "another method",
-            b"PUT /v1/check HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
+            b"PUT /v1/check HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(),
             "HTTP/1.1 405 ",
             "allow: POST, OPTIONS\r\n",
         ),
         (
             "a method in small letters",
-            b"post /v1/check HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
+            b"post /v1/check HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(),
             "HTTP/1.1 405 ",
             "",
         ),
@@ -153,8 +153,8 @@ fn requests_in_one_piece_are_answered_in_their_order() {
         all.extend(post(&format!("content-length: {}\r\n", body.len()), &body));
     }
     all.extend(chunked("2\r\n{}\r\n0\r\n\r\n"));
-    all.extend(b"POST http://x/v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}");
-    all.extend(b"HEAD /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+    all.extend(b"POST http://localhost/v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}");
+    all.extend(b"HEAD /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
     all.extend(b"GET /healthz HTTP/1.0\r\n\r\n");
     let response = exchange(&daemon, &all);
     let statuses: Vec<&str> =
@@ -170,7 +170,7 @@ fn who_has_no_token_is_turned_away_before_the_body() {
     let daemon = Daemon::start(&["--token-file", &token]);
     let mut stream = daemon.connect();
     stream
-        .write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n")
+        .write_all(b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n")
         .unwrap();
     let mut first = [0; 12];
     // Not `100 Continue`: the body is not wanted.

@@ -34,7 +34,12 @@ impl DocumentedDaemon {
     }
 
     fn send(&self, method: &str, target: &str, body: &str, accept: &str) -> String {
-        self.daemon.send(method, target, &format!("accept: {accept}\r\n"), body)
+        self.daemon.send(
+            method,
+            target,
+            &format!("accept: {accept}\r\ncontent-type: application/json\r\n"),
+            body,
+        )
     }
 
     fn validate(&self, schema: &Value, instance: &Value) -> Result<(), String> {

@@ -13,6 +13,27 @@ pub(crate) struct ListenerConnections {
     pub(super) listener: &'static str,
     accepted: AtomicU64,
     ended: AtomicU64,
+    refused: [AtomicU64; ConnectionRefusal::ALL.len()],
+}
+
+/// Why a connection is closed that a client could have used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ConnectionRefusal {
+    /// Its address holds as many as it may.
+    Address,
+    /// It was the slowest on a full listener.
+    Evicted,
+}
+
+impl ConnectionRefusal {
+    pub(super) const ALL: [Self; 2] = [Self::Address, Self::Evicted];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Address => "address",
+            Self::Evicted => "evicted",
+        }
+    }
 }
 
 /// A connection, counted until this is dropped.
@@ -25,8 +46,8 @@ impl Connections {
         let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = listeners.iter().find(|known| known.listener == listener);
         known.cloned().unwrap_or_else(|| {
-            let (accepted, ended) = (AtomicU64::new(0), AtomicU64::new(0));
-            let new = Arc::new(ListenerConnections { listener, accepted, ended });
+            let (accepted, ended, refused) = Default::default();
+            let new = Arc::new(ListenerConnections { listener, accepted, ended, refused });
             listeners.push(Arc::clone(&new));
             new
         })
@@ -43,7 +64,16 @@ impl ListenerConnections {
         OpenConnection(Arc::clone(self))
     }
 
-    pub(super) fn accepted(&self) -> u64 {
+    /// Counts a refusal, and returns how many there were for this reason.
+    pub(crate) fn refuse(&self, reason: ConnectionRefusal) -> u64 {
+        self.refused[reason as usize].fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(super) fn refused(&self, reason: ConnectionRefusal) -> u64 {
+        self.refused[reason as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 

@@ -9,6 +9,7 @@ use tollbar_redis::LATENCY_BOUNDS_US;
 use tollbar_rules::Counts;
 
 use super::checks::{Outcome, ProtocolName};
+use super::connections::ConnectionRefusal;
 use super::exposition::{Exposition, MetricType};
 use super::histogram::{BOUNDS_NS, Exemplar};
 use super::reloads::ReloadKind;
@@ -312,6 +313,17 @@ fn connections(text: &mut Exposition, metrics: &Metrics) {
     for listener in &listeners {
         text.counter(&[("listener", listener.listener)], listener.accepted());
     }
+    text.family(
+        "tollbar_connections_refused",
+        MetricType::Counter,
+        "Connections that were closed so that others can be served, by reason.",
+    );
+    for listener in &listeners {
+        for reason in ConnectionRefusal::ALL {
+            let labels = [("listener", listener.listener), ("reason", reason.name())];
+            text.counter(&labels, listener.refused(reason));
+        }
+    }
 }
 
 /// How the daemon itself is doing. Parts and tasks are a few, each with a name of ours.
@@ -356,6 +368,26 @@ fn daemon(text: &mut Exposition, state: &DaemonState) {
         "Lines of the log that standard error did not take in time.",
     );
     text.counter(&[], state.log_lines_dropped as u64);
+    text.family(
+        "tollbar_auth_failures",
+        MetricType::Counter,
+        "Wrong tokens, by the listener they were sent to.",
+    );
+    for (listener, count) in &state.auth_failures {
+        text.counter(&[("listener", listener)], *count);
+    }
+    text.family(
+        "tollbar_waiters",
+        MetricType::Gauge,
+        "Requests that wait for their turn in a queue.",
+    );
+    text.gauge(&[], state.waiters as u64);
+    text.family(
+        "tollbar_waits_refused",
+        MetricType::Counter,
+        "Requests that were denied because too many others waited under their rule and tenant.",
+    );
+    text.counter(&[], state.waits_refused);
     text.family("tollbar_panics", MetricType::Counter, "Panics, by what they ended.");
     for (origin, count) in panics::counts() {
         text.counter(&[("origin", origin)], count);

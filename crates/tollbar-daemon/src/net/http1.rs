@@ -3,9 +3,11 @@
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{CONNECTION, HeaderValue};
@@ -13,9 +15,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 use super::phase_timer::{ConnectionPhase, PhaseTimer};
-use super::{Connection, Peer};
+use super::{Connection, Peer, Stream};
 use crate::problem::Problem;
 use crate::shutdown::ShutdownSignal;
 
@@ -27,6 +31,9 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Chunks of a byte each cost a thousand times what their bytes do.
 const BODY_PIECES_MAX: u32 = 4_096;
+
+/// How long a client that has closed its side is still answered.
+const HANG_UP_TIME: Duration = Duration::from_secs(1);
 
 /// Answers requests.
 pub trait Responder: Send + Sync + 'static {
@@ -60,10 +67,16 @@ pub async fn serve<R: Responder>(
     let phase_timer = Arc::new(PhaseTimer::new(bounds.head_timeout.0, bounds.body_timeout.0));
     let announced = stopped.clone();
     let (responder, phase_timer) = (&*responder, &phase_timer);
+    let stream = HangUpStream {
+        stream: connection.stream,
+        phase_timer: Arc::clone(phase_timer),
+        flushed: phase_timer.state(),
+        timer: None,
+    };
     let service = service_fn(|request| {
         let announced = &announced;
+        phase_timer.enter(ConnectionPhase::Response);
         async move {
-            phase_timer.enter(ConnectionPhase::Response);
             let mut answer = responder.respond(request, peer, phase_timer).await;
             if announced.is_announced() {
                 // The next request would find the connection closed.
@@ -76,11 +89,11 @@ pub async fn serve<R: Responder>(
     });
     let connection = http1::Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)
-        // Who has said all and closes that side is still answered.
-        .half_close(true)
+        // A client that hangs up while it waits is noticed, and its request dropped with all that it holds.
+        .half_close(false)
         // Answers are small: to copy one behind its head costs less than to send two pieces.
         .writev(false)
-        .serve_connection(TokioIo::new(connection.stream), service);
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let mut late = pin!(phase_timer.wait_until_late());
     // What a client does to its connection is its own affair: errors end it, and are not told.
@@ -95,6 +108,53 @@ pub async fn serve<R: Responder>(
         biased;
         () = late => {}
         _ = connection => {}
+    }
+}
+
+/// Hides the end of a client's stream for a moment while a response is due: a client may close its side when it has said
+/// all, and is still answered. TCP cannot tell it from one that is gone, so a longer wait is ended.
+struct HangUpStream {
+    stream: Stream,
+    phase_timer: Arc<PhaseTimer>,
+    /// The state of the phase timer when all that was written had been sent.
+    flushed: u64,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl AsyncRead for HangUpStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let is_end = buf.filled().len() == before;
+        if is_end && self.phase_timer.is_response_due(self.flushed) {
+            let sleep = || Box::pin(tokio::time::sleep(HANG_UP_TIME));
+            ready!(self.timer.get_or_insert_with(sleep).as_mut().poll(cx));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for HangUpStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.flushed = self.phase_timer.state();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

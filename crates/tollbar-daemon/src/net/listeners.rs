@@ -55,7 +55,7 @@ impl Listeners {
             return Ok(());
         };
         // A Unix socket never leaves the machine, and its permissions say who may connect.
-        let has_tls = matches!(endpoint, Endpoint::Tcp(_));
+        let has_tls = P::HAS_TLS && matches!(endpoint, Endpoint::Tcp(_));
         let tls = self.tls.as_mut().filter(|_| has_tls).map(|tls| tls.for_listener(P::ALPN));
         let scheme = if flag == "--listen" { "http" } else { flag.trim_start_matches('-') };
         let secure = if tls.is_some() { "s" } else { "" };
@@ -63,9 +63,17 @@ impl Listeners {
         let counters = self.metrics.listener_connections(scheme);
         let connections = ConnectionLimit::new(flag, self.bounds.max_connections);
         self.connections.push((flag, Arc::clone(&connections.free)));
-        let (protocol, bounds, is_failing) = (Arc::new(protocol), self.bounds, false);
-        let listener =
-            Listener { flag, socket, protocol, bounds, tls, counters, connections, is_failing };
+        let listener = Listener {
+            flag,
+            socket,
+            protocol: Arc::new(protocol),
+            bounds: self.bounds,
+            tls,
+            counters,
+            connections,
+            progress: P::EVICTS_SLOWEST.then(Arc::default),
+            is_failing: false,
+        };
         self.tasks.start(task_name(flag), TURN_MAX, &self.stopped, listener);
         Ok(())
     }
@@ -103,6 +111,7 @@ fn task_name(flag: &'static str) -> &'static str {
         "--resp" => "listen_resp",
         "--proxy" => "listen_proxy",
         "--admin" => "listen_admin",
+        "--health" => "listen_health",
         _ => "listen",
     }
 }

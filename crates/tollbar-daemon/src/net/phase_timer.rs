@@ -54,6 +54,20 @@ impl PhaseTimer {
         self.state.store(count.wrapping_add(1) | phase as u64, Ordering::Relaxed);
     }
 
+    /// Returns a number that is different after each change of phase.
+    pub(super) fn state(&self) -> u64 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    /// Returns true while the client waits for a response, or for the rest of one that was last sent at the state
+    /// `flushed`.
+    pub(super) fn is_response_due(&self, flushed: u64) -> bool {
+        let state = self.state();
+        let phase = state & 3;
+        phase == ConnectionPhase::Response as u64
+            || (phase == ConnectionPhase::Head as u64 && state != flushed)
+    }
+
     /// True where the body has not come in time.
     pub(crate) fn is_late(&self) -> bool {
         self.state.load(Ordering::Relaxed) & 3 == LATE

@@ -5,15 +5,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::server::TlsStream;
+use tollbar_gateway::ConnectionActivity;
 
 use super::Bounds;
 use super::idle_timer::IdleTimer;
+use super::progress::ConnectionProgress;
 use super::tls::ListenerTls;
 
 /// Where connections come from.
@@ -35,6 +38,9 @@ pub struct UnixSocket {
 pub struct Stream {
     transport: Transport,
     idle: IdleTimer,
+    /// Where bytes are counted, on listeners that close the slowest connection when they are full.
+    progress: Option<Arc<ConnectionProgress>>,
+    is_write_blocked: bool,
 }
 
 /// The socket that carries a stream, with or without TLS.
@@ -64,7 +70,11 @@ pub(crate) struct IncomingConnection {
 pub struct Connection {
     pub(crate) stream: Stream,
     pub(crate) peer: Peer,
+    /// False if `peer` is a balancer whose PROXY header did not say who the client is.
+    pub(crate) names_client: bool,
     pub(crate) bounds: Bounds,
+    /// Whether the client waits for a response, on listeners that need to know.
+    pub(crate) activity: Option<Arc<ConnectionActivity>>,
 }
 
 impl Socket {
@@ -137,8 +147,13 @@ impl Transport {
 }
 
 impl Stream {
-    pub(crate) fn new(transport: Transport, idle_time_max: Duration) -> Self {
-        Self { transport, idle: IdleTimer::new(idle_time_max) }
+    pub(super) fn new(
+        transport: Transport,
+        idle_time_max: Duration,
+        progress: Option<Arc<ConnectionProgress>>,
+    ) -> Self {
+        let idle = IdleTimer::new(idle_time_max);
+        Self { transport, idle, progress, is_write_blocked: false }
     }
 
     /// True where nobody between the two ends can listen.
@@ -170,6 +185,25 @@ impl Stream {
         }
         polled
     }
+
+    /// Polls a write, and notes how far the client takes what is sent.
+    fn poll_write_transfer(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Transport, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let polled = self.poll_transfer(cx, poll);
+        if let Some(progress) = &self.progress {
+            if let Poll::Ready(Ok(count)) = polled {
+                progress.add(count);
+            }
+            if self.is_write_blocked != polled.is_pending() {
+                self.is_write_blocked = polled.is_pending();
+                progress.set_write_blocked(self.is_write_blocked);
+            }
+        }
+        polled
+    }
 }
 
 impl AsyncRead for Stream {
@@ -178,11 +212,17 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.get_mut().poll_transfer(cx, |transport, cx| match transport {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let polled = this.poll_transfer(cx, |transport, cx| match transport {
             Transport::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
             Transport::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-        })
+        });
+        if let (Poll::Ready(Ok(())), Some(progress)) = (&polled, &this.progress) {
+            progress.add(buf.filled().len() - before);
+        }
+        polled
     }
 }
 
@@ -192,7 +232,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_transfer(cx, |transport, cx| match transport {
+        self.get_mut().poll_write_transfer(cx, |transport, cx| match transport {
             Transport::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
             Transport::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
@@ -220,7 +260,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().poll_transfer(cx, |transport, cx| match transport {
+        self.get_mut().poll_write_transfer(cx, |transport, cx| match transport {
             Transport::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Transport::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),

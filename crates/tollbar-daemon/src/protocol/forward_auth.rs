@@ -17,6 +17,7 @@ mod tests;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::body::Bytes;
@@ -29,6 +30,7 @@ use super::http::{ApiResponse, Refusal};
 use crate::daemon::Daemon;
 use crate::decision_log::{DecisionId, LoggedRequest};
 use crate::net::Peer;
+use crate::problem::Problem;
 use profile::{OriginalRequest, Profile};
 use profiles::PROFILES;
 pub use trust::{ApiKeysError, ProxyFlags, ProxyFlagsError, ProxyTrust};
@@ -71,7 +73,15 @@ impl ForwardAuth {
         let described = trust.terms.describe(&head.headers, &mut request);
         described.map_err(|error| Refusal::bad_request(error.to_string()))?;
         let began = self.daemon.begin(request.cost());
-        let Admission { verdict, hold } = self.daemon.decide(&request, None).await;
+        let waiters = &self.daemon.queue_waiters;
+        request.set_max_wait(Duration::ZERO);
+        let mut admission = self.daemon.decide(&request, None).await;
+        let place = waiters.enter(&admission.verdict, &request);
+        if place.is_some() {
+            request.set_max_wait(waiters.max_wait());
+            admission = self.daemon.decide(&request, None).await;
+        }
+        let Admission { verdict, hold } = admission;
         if let Some(refusal) = refuse_permits(&verdict) {
             // A store that cannot be reached gives them back when their leases end.
             if let Some(hold) = hold
@@ -87,6 +97,7 @@ impl ForwardAuth {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
+        drop(place);
         Ok(self.response(profile, &verdict, began.id, &head.headers))
     }
 
@@ -102,12 +113,14 @@ impl ForwardAuth {
             )));
         }
         let token = profile::single_value(&head.headers, TOKEN).map(str::as_bytes);
-        if !self.daemon.is_authorized(token) {
-            return Err(Refusal::bad_request(
+        // 400 also where there were too many: no proxy takes that for leave to pass.
+        self.daemon.authorize(token, peer).map_err(|wrong| match wrong.retry_after_s {
+            Some(seconds) => Refusal::bad_request(Problem::too_many_failures(seconds).detail),
+            None => Refusal::bad_request(
                 "the token is missing or wrong: have the proxy send `X-Tollbar-Token: ` and a token of \
                  --token-file",
-            ));
-        }
+            ),
+        })?;
         let OriginalRequest { method, target, client } = profile.read(head, rest, &trust.chain)?;
         Ok(ForwardedRequest {
             profile,

@@ -69,7 +69,7 @@ impl Protocol for Grpc {
     const ALPN: &'static [&'static [u8]] = &[b"h2"];
 
     async fn serve(self: Arc<Self>, connection: Connection, mut stopped: ShutdownSignal) {
-        let bounds = connection.bounds;
+        let (bounds, peer) = (connection.bounds, connection.peer);
         let opened = tokio::select! {
             opened = timeout(bounds.handshake_timeout.0, preface::read(connection.stream)) => opened,
             () = stopped.wait() => return,
@@ -90,7 +90,7 @@ impl Protocol for Grpc {
             .auto_date_header(false)
             .serve_connection(
                 TokioIo::new(stream),
-                self.admission.with_call_time_max(bounds.body_timeout.0),
+                self.admission.for_connection(peer, bounds.body_timeout.0),
             );
         let mut connection = pin!(connection);
         // What a client does to its connection is its own affair: errors end it, and are not told.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `route` | the table of paths: what each takes, returns and does |
 //! | `request` | the JSON that clients send |
+//! | `callers` | which `Host` and `Origin` are served on loopback |
 //! | `api` | a request from its head to its response; checks, peeks and batches |
 //! | `check_response`, `explain_response` | verdicts and explanations as JSON and headers |
 //! | `holds` | reservations and leases |
@@ -12,6 +13,7 @@
 //! | `openapi` | the document of the interface |
 
 mod api;
+mod callers;
 mod check_response;
 mod explain_response;
 mod holds;
@@ -32,6 +34,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
 use opentelemetry::context::FutureExt;
+use tollbar_http::Format;
 
 use super::forward_auth::{self, ForwardAuth, ProxyTrust};
 use crate::daemon::Daemon;
@@ -44,6 +47,7 @@ use crate::telemetry::Traces;
 pub use api::Api;
 use api::BODY_BYTES_MAX;
 pub(crate) use api::RequestHead;
+pub use callers::{AllowedHost, Callers};
 pub(crate) use check_response::{ReasonName, millis};
 pub use explain_response::ExplainResponse;
 pub(crate) use inspect::explain_decision;
@@ -57,15 +61,16 @@ pub(crate) use route::Route;
 /// HTTP/1.1, answered by the [`Api`].
 pub struct Http {
     api: Api,
+    callers: Callers,
     forward_auth: ForwardAuth,
     traces: Option<Arc<Traces>>,
 }
 
 impl Http {
-    pub fn new(daemon: Arc<Daemon>, trust: Arc<ProxyTrust>) -> Self {
+    pub fn new(daemon: Arc<Daemon>, trust: Arc<ProxyTrust>, callers: Callers) -> Self {
         let forward_auth = ForwardAuth::new(daemon.for_protocol(ProtocolName::ForwardAuth), trust);
         let traces = daemon.traces.clone();
-        Self { api: Api::new(daemon), forward_auth, traces }
+        Self { api: Api::new(daemon), callers, forward_auth, traces }
     }
 }
 
@@ -104,12 +109,17 @@ impl Http {
         phase_timer: &Arc<PhaseTimer>,
     ) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        let Self { api, forward_auth, .. } = self;
+        let Self { api, callers, forward_auth, .. } = self;
         if head.uri.path().starts_with(forward_auth::PREFIX) {
+            // Proxies send their client's `Host` and `Origin` along, and are trusted by address instead.
             // In a box, so that a check does not carry the room for it around.
             return Box::pin(forward_auth.answer(head, peer)).await.map(Full::new);
         }
-        let head_ref = RequestHead { method: &head.method, uri: &head.uri, headers: &head.headers };
+        let (method, uri, headers) = (&head.method, &head.uri, &head.headers);
+        let head_ref = RequestHead { method, uri, headers, peer };
+        if let Err(refusal) = callers.check(&head_ref) {
+            return refusal.answer(Format::wanted(headers)).map(Full::new);
+        }
         let answer = match api.route_for(&head_ref) {
             Err(answer) => *answer,
             Ok(route) if !route.has_body() => api.answer(route, &head_ref, &[]).await,

@@ -8,8 +8,8 @@ use clap::{ArgAction, Args, ValueEnum};
 use thiserror::Error;
 use tollbar::Rate;
 use tollbar_gateway::{
-    ConnectionInfo, Gateway, GatewayBuilder, GatewayError, Pem, PemError, UpstreamOptions,
-    UpstreamProtocol, UpstreamUrl,
+    BodyBounds, ConnectionInfo, Gateway, GatewayBuilder, GatewayError, Pem, PemError,
+    UpstreamOptions, UpstreamProtocol, UpstreamUrl,
 };
 use tollbar_http::{ClientIp, DecisionReport};
 
@@ -17,7 +17,7 @@ use crate::daemon::Daemon;
 use crate::duration_flag::DurationFlag;
 use crate::net::endpoint::Endpoint;
 use crate::net::stream::Peer;
-use crate::net::{Bounds, Connection, Protocol};
+use crate::net::{AddressSlots, Bounds, Connection, Protocol};
 use crate::protocol::forward_auth::{ProxyFlags, ProxyTrust};
 use crate::shutdown::ShutdownSignal;
 use crate::tasks::spawn_connection;
@@ -63,6 +63,21 @@ pub struct GatewayFlags {
           default_missing_value = "true", default_value_t = false, value_name = "BOOL",
           action = ArgAction::Set)]
     proxy_protocol: bool,
+
+    /// How many connections one address may hold on the proxy, an IPv6 address by its /64; one of --trusted-proxies may
+    /// hold any number [default: a quarter of --max-connections]
+    #[arg(long, env = "TOLLBAR_MAX_CONNECTIONS_PER_ADDRESS", value_name = "COUNT",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections_per_address: Option<u32>,
+
+    /// How many bytes per second the body of a request to the proxy must have while the client is waited for, after
+    /// --body-timeout; later it is 408. 0 is no bound. gRPC is exempt
+    #[arg(long, env = "TOLLBAR_MIN_BODY_RATE", value_name = "BYTES", default_value_t = 256)]
+    min_body_rate: u32,
+
+    /// For the body of a request to the proxy, from its first byte to its last; later it is 408. gRPC is exempt
+    #[arg(long, env = "TOLLBAR_REQUEST_TIME_MAX", value_name = "TIME", default_value = "1h")]
+    request_time_max: DurationFlag,
 
     /// Paths of the upstream that are never limited, exactly as they are written, such as /health
     #[arg(long, env = "TOLLBAR_EXEMPT_PATHS", value_name = "PATH", value_delimiter = ',',
@@ -142,12 +157,18 @@ pub enum GatewayFlagsError {
          --upstream-ca out"
     )]
     PlainUpstream { url: UpstreamUrl },
+    #[error(
+        "--max-connections-per-address has no effect on {endpoint}, whose peers have no addresses: leave it out, or add \
+         --proxy-protocol, which names them"
+    )]
+    NoAddresses { endpoint: Endpoint },
 }
 
 /// Everything the proxy needs but its rules, read and found good.
 pub struct PreparedProxy {
     builder: GatewayBuilder,
     balancers: Option<ClientIp>,
+    address_slots: Arc<AddressSlots>,
 }
 
 /// The proxy as a protocol of a listener.
@@ -155,6 +176,7 @@ pub struct Proxy {
     gateway: Gateway,
     /// Who sends PROXY headers, where they are asked for.
     balancers: Option<ClientIp>,
+    address_slots: Arc<AddressSlots>,
 }
 
 fn rate(text: &str) -> Result<String, String> {
@@ -213,6 +235,9 @@ impl GatewayFlags {
             // Who may connect to a path its permissions say, as for proxies that ask.
             client_ip = client_ip.trusting_nameless_peers();
         }
+        if is_unix && !self.proxy_protocol && self.max_connections_per_address.is_some() {
+            return Err(GatewayFlagsError::NoAddresses { endpoint: self.endpoint() });
+        }
         if self.upstream_ca.is_some() && !url.is_secure() {
             return Err(GatewayFlagsError::PlainUpstream { url: url.clone() });
         }
@@ -221,12 +246,24 @@ impl GatewayFlags {
             .client_ip(client_ip.clone())
             .identity(trust.gateway_identity())
             .exempt(self.exempt_paths.iter().map(String::as_str))
-            .head_time_max(bounds.head_timeout.0);
+            .head_time_max(bounds.head_timeout.0)
+            .body_bounds(self.body_bounds(bounds));
         if let Some(path) = &self.upstream_ca {
             builder = builder.authorities(&Pem::read(path)?)?;
         }
+        let share = bounds.max_connections.div_ceil(4);
+        let per_address_max = self.max_connections_per_address.unwrap_or(share);
+        let address_slots = AddressSlots::new(per_address_max, client_ip.clone());
         let balancers = self.proxy_protocol.then_some(client_ip);
-        Ok(Some(PreparedProxy { builder, balancers }))
+        Ok(Some(PreparedProxy { builder, balancers, address_slots }))
+    }
+
+    fn body_bounds(&self, bounds: Bounds) -> BodyBounds {
+        let mut body_bounds = BodyBounds::default();
+        body_bounds.rate_min = self.min_body_rate.into();
+        body_bounds.grace_time = bounds.body_timeout.0;
+        body_bounds.time_max = self.request_time_max.0;
+        body_bounds
     }
 
     fn upstream_options(&self, bounds: Bounds) -> UpstreamOptions {
@@ -251,14 +288,16 @@ impl PreparedProxy {
     pub fn open(self, daemon: &Arc<Daemon>) -> Result<Proxy, GatewayFlagsError> {
         let [for_decisions, for_invalid, for_holds] = [(); 3].map(|()| Arc::clone(daemon));
         let builder = self.builder.spawn_with(|task| spawn_connection("--proxy", task));
+        let waiters = Arc::clone(&daemon.queue_waiters);
         let builder = builder.layer(move |layer| {
             layer
                 .on_decision(move |report| conclude(&for_decisions, report))
                 .on_invalid_request(move |error| for_invalid.reject(&error.to_string()))
                 .on_hold_error(move |error| for_holds.report_hold_failure(error))
+                .queue_waiters(waiters)
         });
         let gateway = builder.build(Arc::clone(&daemon.engine))?;
-        Ok(Proxy { gateway, balancers: self.balancers })
+        Ok(Proxy { gateway, balancers: self.balancers, address_slots: self.address_slots })
     }
 }
 
@@ -276,8 +315,14 @@ fn conclude(daemon: &Daemon, report: DecisionReport<'_>) {
 impl Protocol for Proxy {
     const ALPN: &'static [&'static [u8]] = &[b"h2", b"http/1.1"];
 
+    const EVICTS_SLOWEST: bool = true;
+
     fn balancers(&self) -> Option<&ClientIp> {
         self.balancers.as_ref()
+    }
+
+    fn address_slots(&self) -> Option<&Arc<AddressSlots>> {
+        Some(&self.address_slots)
     }
 
     async fn serve(self: Arc<Self>, connection: Connection, mut stopped: ShutdownSignal) {
@@ -285,11 +330,16 @@ impl Protocol for Proxy {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Unix => None,
         };
-        let connection_info = ConnectionInfo { peer, is_secure: connection.stream.is_secure() };
+        let connection_info = ConnectionInfo {
+            peer,
+            is_secure: connection.stream.is_secure(),
+            may_be_proxy: connection.names_client,
+        };
+        let activity = connection.activity.unwrap_or_default();
         let announced = stopped.clone();
         let is_announced = move || announced.is_announced();
         self.gateway
-            .serve_until(connection.stream, connection_info, stopped.wait(), is_announced)
+            .serve_until(connection.stream, connection_info, activity, stopped.wait(), is_announced)
             .await;
     }
 }

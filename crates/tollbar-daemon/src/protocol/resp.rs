@@ -69,7 +69,7 @@ impl Resp {
 impl Protocol for Resp {
     async fn serve(self: Arc<Self>, connection: Connection, stopped: ShutdownSignal) {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let session = Session::new(Arc::clone(&self.shared), id);
+        let session = Session::new(Arc::clone(&self.shared), id, connection.peer);
         // What a client does to its connection is its own affair: errors end it, and are not told.
         #[expect(
             clippy::let_underscore_must_use,

@@ -11,12 +11,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
+use crate::client::activity::PendingResponse;
 use crate::upstream::connection::Http1Connection;
 use crate::upstream::failure::Failure;
 use crate::upstream::pool::Pool;
@@ -48,18 +52,93 @@ impl BodyProgress {
     }
 }
 
+/// How slow the body of a request may be. What is slower gets 408. A call of gRPC over HTTP/2 may be a stream that is
+/// mostly silent, so these bounds do not apply to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BodyBounds {
+    /// Bytes per second, over the time in which the client was waited for. 0 is no bound.
+    pub rate_min: u64,
+    /// How long the client may be waited for before the rate counts.
+    pub grace_time: Duration,
+    /// From the first byte to the last, whoever was waited for.
+    pub time_max: Duration,
+}
+
+impl Default for BodyBounds {
+    fn default() -> Self {
+        Self {
+            rate_min: 256,
+            grace_time: Duration::from_secs(10),
+            time_max: Duration::from_hours(1),
+        }
+    }
+}
+
+/// Measures the body of a request. Time in which the upstream takes no bytes is not the client's.
+#[derive(Debug)]
+struct BodyTimer {
+    bounds: BodyBounds,
+    begun: Instant,
+    bytes: u64,
+    /// How long the client was waited for, up to the last frame.
+    waited: Duration,
+    waiting_since: Option<Instant>,
+}
+
+impl BodyTimer {
+    fn new(bounds: BodyBounds) -> Self {
+        let (begun, waited) = (Instant::now(), Duration::ZERO);
+        Self { bounds, begun, bytes: 0, waited, waiting_since: None }
+    }
+
+    /// Notes that the client is waited for.
+    fn wait(&mut self) {
+        self.waiting_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Notes that so many bytes have come. Returns true if the body is too slow.
+    fn is_too_slow(&mut self, bytes: usize) -> bool {
+        let now = Instant::now();
+        self.bytes += bytes as u64;
+        self.waited += self.waiting_since.take().map_or(Duration::ZERO, |since| now - since);
+        let BodyBounds { rate_min, grace_time, time_max } = self.bounds;
+        // 256 bytes per second for 10,500 ms are 2,688 bytes.
+        let expected = self.waited.as_millis() * u128::from(rate_min);
+        let is_below_rate = self.waited > grace_time && u128::from(self.bytes) * 1_000 < expected;
+        is_below_rate || now - self.begun > time_max
+    }
+}
+
 /// A body on its way to the upstream.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     body: Incoming,
     /// `None` where there is nothing to wait for.
     progress: Option<Arc<BodyProgress>>,
+    /// `None` where a body may take its time.
+    timer: Option<Box<BodyTimer>>,
+    /// The response, which is due when the body has ended.
+    response: Option<Arc<PendingResponse>>,
+}
+
+/// Why the body of a request ends before its end.
+#[derive(Debug, Error)]
+pub(crate) enum RequestBodyError {
+    #[error("the client broke off")]
+    Broken(#[from] hyper::Error),
+    #[error("the client is too slow")]
+    TooSlow,
 }
 
 impl RequestBody {
-    pub(crate) fn new(body: Incoming) -> Self {
-        let progress = (!body.is_end_stream()).then(Arc::default);
-        Self { body, progress }
+    /// The body of the request with this head.
+    pub(crate) fn new(body: Incoming, head: &mut Parts, bounds: BodyBounds) -> Self {
+        let has_body = !body.is_end_stream();
+        let progress = has_body.then(Arc::default);
+        let is_timed = has_body && !is_grpc(head.version, &head.headers);
+        let timer = is_timed.then(|| Box::new(BodyTimer::new(bounds)));
+        Self { body, progress, timer, response: head.extensions.remove() }
     }
 
     pub(crate) fn progress(&self) -> Option<Arc<BodyProgress>> {
@@ -69,22 +148,38 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = RequestBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let (Poll::Ready(frame), Some(progress)) = (&frame, &self.progress) {
-            let moved = match frame {
+    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
+        let Self { body, progress, timer, response } = &mut *self;
+        let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
+            if let Some(timer) = timer.as_mut() {
+                timer.wait();
+            }
+            return Poll::Pending;
+        };
+        let mut frame = frame.map(|frame| frame.map_err(RequestBodyError::Broken));
+        let is_end = body.is_end_stream();
+        if let (Some(Ok(piece)), Some(timer), false) = (&frame, timer, is_end)
+            && timer.is_too_slow(piece.data_ref().map_or(0, Bytes::len))
+        {
+            frame = Some(Err(RequestBodyError::TooSlow));
+        }
+        if let Some(progress) = progress {
+            let moved = match &frame {
                 Some(Err(_)) => BROKEN,
-                Some(Ok(_)) if !self.body.is_end_stream() => MOVED,
+                Some(Ok(_)) if !is_end => MOVED,
                 _ => ENDED,
             };
             progress.0.store(moved, Ordering::Relaxed);
+            if let (ENDED, Some(response)) = (moved, response.as_ref()) {
+                response.begin();
+            }
         }
-        frame
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -94,6 +189,15 @@ impl Body for RequestBody {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// True for a call of gRPC. Over HTTP/1.1 there are none, whatever the header says.
+fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
+    let rest = headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.as_bytes().strip_prefix(b"application/grpc"));
+    version == Version::HTTP_2
+        && rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
 /// Why a body ends before its end.
@@ -256,5 +360,58 @@ impl Body for UpstreamBody {
 impl fmt::Debug for UpstreamBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UpstreamBody(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn pass(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_keeps_its_rate_while_the_client_is_waited_for() {
+        let mut timer = BodyTimer::new(BodyBounds::default());
+        // A byte each 4 s: the time of grace is over with the third.
+        for expected in [false, false, true] {
+            timer.wait();
+            pass(4).await;
+            assert_eq!(timer.is_too_slow(1), expected);
+        }
+        let mut timer = BodyTimer::new(BodyBounds::default());
+        for _ in 0..100 {
+            timer.wait();
+            pass(1).await;
+            assert!(!timer.is_too_slow(256));
+        }
+        timer.wait();
+        pass(1).await;
+        assert!(timer.is_too_slow(255));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_upstream_is_not_held_against_the_client_but_the_whole_time_is() {
+        let mut timer = BodyTimer::new(BodyBounds::default());
+        pass(3_600).await;
+        assert!(!timer.is_too_slow(1), "the client was not waited for");
+        pass(1).await;
+        assert!(timer.is_too_slow(1_000_000));
+    }
+
+    #[test]
+    fn only_calls_of_grpc_may_take_their_time() {
+        let is_exempt = |version, kind: &'static str| {
+            let kind = http::HeaderValue::from_static(kind);
+            is_grpc(version, &HeaderMap::from_iter([(CONTENT_TYPE, kind)]))
+        };
+        for kind in ["application/grpc", "application/grpc+proto", "application/grpc;a=b"] {
+            assert!(is_exempt(Version::HTTP_2, kind), "{kind}");
+            assert!(!is_exempt(Version::HTTP_11, kind), "{kind}");
+        }
+        for kind in ["application/grpc-web", "application/json", "application/grpcx"] {
+            assert!(!is_exempt(Version::HTTP_2, kind), "{kind}");
+        }
     }
 }

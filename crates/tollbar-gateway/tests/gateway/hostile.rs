@@ -185,11 +185,18 @@ async fn methods_and_targets_for_other_proxies_are_refused() {
         ("TRACE / HTTP/1.1\r\nhost: a\r\n", 405),
         ("GET / HTTP/1.1\r\n", 400),
         ("GET http://u@b.example/ HTTP/1.1\r\nhost: a\r\n", 400),
+        ("GET / HTTP/1.1\r\nhost: a, b\r\n", 400),
+        ("GET / HTTP/1.1\r\nhost: u@a\r\n", 400),
+        ("GET / HTTP/1.1\r\nhost: a b\r\n", 400),
+        ("GET / HTTP/1.1\r\nhost:\r\n", 400),
+        ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n", 501),
         ("GET / HTTP/3.0\r\nhost: a\r\n", 400),
         ("GARBAGE\r\n", 400),
     ] {
-        let response = raw(gateway, format!("{start}connection: close\r\n\r\n").as_bytes()).await;
+        // Without `connection: close`: the gateway ends the connection, and reads nothing of what follows.
+        let response = raw(gateway, format!("{start}\r\n{SMUGGLED}").as_bytes()).await;
         assert_eq!(status(&response), expected, "{start}: {response}");
+        assert_eq!(response.matches("HTTP/1.1 ").count(), 1, "{start}: {response}");
         assert_eq!(recorder.seen(), "", "{start}");
     }
     // A target may name the host, if it is the same.

@@ -140,6 +140,10 @@ impl Jwt {
             jsonwebtoken::decode::<Map<String, Value>>(token, decoding, validation).ok()
         };
         let content = self.keys.iter().filter(fits).find_map(decoded)?.claims;
+        // A list would pass if one of its names is the issuer's, and another reader may go by the others.
+        if content.get("iss").is_some_and(|issuer| !issuer.is_string()) {
+            return None;
+        }
         let now_s = now.as_micros() / 1_000_000;
         let expires_s = seconds(content.get("exp")?)?;
         let is_over = expires_s.saturating_add(LEEWAY_S) <= now_s;

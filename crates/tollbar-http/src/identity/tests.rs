@@ -28,6 +28,31 @@ fn behind_proxy() -> Identity {
     Identity::new().client_ip(ClientIp::behind_proxies(["10.0.0.0/8".parse().unwrap()]))
 }
 
+fn with_users() -> Identity {
+    behind_proxy().trusted_header("user", "x-user-id").unwrap()
+}
+
+#[test]
+fn an_untrusted_peer_is_no_proxy_whatever_its_address() {
+    let headers: Lines<'_> = &[("x-user-id", b"42"), ("x-forwarded-for", b"203.0.113.7")];
+    let mut parts = parts("10.0.0.1", headers);
+    let read = |parts: &http::request::Parts| {
+        let attributes = with_users().attributes(parts, START);
+        ["user", "ip"].map(|name| attributes.get(name).map(str::to_owned))
+    };
+    assert_eq!(read(&parts), [Some("42".to_owned()), Some("203.0.113.7".to_owned())]);
+    parts.extensions.insert(UntrustedPeer);
+    assert_eq!(read(&parts), [None, Some("10.0.0.1".to_owned())]);
+}
+
+/// `X-User-Id` was read from every trusted proxy, and nginx passes on what clients send.
+#[test]
+fn no_header_names_a_user_unless_it_is_asked_for() {
+    let headers: Lines<'_> = &[("x-user-id", b"42")];
+    assert_eq!(read(&behind_proxy(), "10.0.0.1", headers, "user"), None);
+    assert_eq!(read(&with_users(), "10.0.0.1", headers, "user").as_deref(), Some("42"));
+}
+
 #[test]
 fn a_user_header_counts_only_from_proxies_that_are_trusted() {
     let x_user_id: Lines<'_> = &[("x-user-id", b"42")];
@@ -50,12 +75,13 @@ fn a_user_header_counts_only_from_proxies_that_are_trusted() {
         ("10.0.0.1", &[("x_user_id", b"42")], None),
     ];
     for (peer, headers, user) in table {
-        let found = read(&behind_proxy(), peer, headers, "user");
+        let found = read(&with_users(), peer, headers, "user");
         assert_eq!(found.as_deref(), *user, "{headers:?} from {peer}");
         // Whoever has no user still has an address.
-        assert!(read(&behind_proxy(), peer, headers, "ip").is_some());
+        assert!(read(&with_users(), peer, headers, "ip").is_some());
     }
-    assert_eq!(read(&Identity::new(), "10.0.0.1", x_user_id, "user"), None);
+    let nobody = Identity::new().trusted_header("user", "x-user-id").unwrap();
+    assert_eq!(read(&nobody, "10.0.0.1", x_user_id, "user"), None);
 }
 
 const LONGEST: &str = match std::str::from_utf8(&[b'a'; 1_024]) {
@@ -135,7 +161,7 @@ fn what_earlier_layers_know_comes_first() {
         .with("", "x")
         .with("long", &"v".repeat(2_000));
     parts.extensions.insert(told);
-    let attributes = behind_proxy().attributes(&parts, START);
+    let attributes = with_users().attributes(&parts, START);
     assert_eq!(attributes.get("user"), Some("session"));
     assert_eq!(attributes.get("tier"), Some("premium"));
     assert_eq!((attributes.get("path"), attributes.get("long")), (None, None));
@@ -169,7 +195,7 @@ fn headers_become_attributes_by_name() {
 
 #[test]
 fn a_later_header_for_an_attribute_replaces_the_earlier_and_leaves_the_others() {
-    let identity = behind_proxy()
+    let identity = with_users()
         .trusted_header("tenant", "x-tenant-id")
         .unwrap()
         .trusted_header("user", "x-auth-user")
@@ -351,6 +377,11 @@ mod jwt {
         let signed = token(b"right", JwtAlgorithm::HS256, &claims);
         assert!(user(hs256().issuer("us").audience("api"), &signed).is_some());
         assert!(user(hs256().issuer("them"), &signed).is_none());
+        // It passed as a token of any issuer that the list names.
+        let list = json!({ "sub": "42", "exp": NOW_S + 10, "iss": ["us", "them"] });
+        let list = token(b"right", JwtAlgorithm::HS256, &list);
+        assert!(user(hs256().issuer("us"), &list).is_none());
+        assert!(user(hs256(), &list).is_none());
         assert!(user(hs256().audience("web"), &signed).is_none());
         let bare = token(b"right", JwtAlgorithm::HS256, &json!({ "sub": "42", "exp": NOW_S + 10 }));
         assert!(user(hs256().issuer("us"), &bare).is_none());

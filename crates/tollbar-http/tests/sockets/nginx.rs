@@ -70,8 +70,11 @@ impl Drop for Nginx {
 const APPENDS: &str = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;";
 
 fn app(client_ip: ClientIp) -> Router {
+    app_for(Identity::new().client_ip(client_ip))
+}
+
+fn app_for(identity: Identity) -> Router {
     let (engine, _) = engine("rules: [{ name: a, limit: 3/100s, algorithm: fixed_window }]");
-    let identity = Identity::new().client_ip(client_ip);
     let layer = TollbarLayer::builder(engine).identity(identity).build();
     Router::new().route("/", get(async || "hello")).layer(layer)
 }
@@ -119,7 +122,8 @@ async fn one_hop_is_nginx() {
 
 #[tokio::test]
 async fn a_user_that_nginx_sets_counts_and_one_that_the_client_sets_does_not() {
-    let upstream = serve(app(behind_nginx())).await;
+    let identity = Identity::new().client_ip(behind_nginx());
+    let upstream = serve(app_for(identity.trusted_header("user", "x-user-id").unwrap())).await;
     let directives = format!("{APPENDS} proxy_set_header X-User-Id $arg_none;");
     let clears = Nginx::start("clears", upstream, &directives).await;
     for at in 0..4 {

@@ -45,19 +45,13 @@ local function remove_intent(name)
 end
 
 if task == BEGIN then
-  local name, fingerprint, attempt, life, drop_after
-  name, fingerprint, attempt, life, drop_after, at = struct.unpack('>c14c8c16dd', blob, at)
+  local name, fingerprint, replays_max, attempt, life, drop_after
+  name, fingerprint, replays_max, attempt, life, drop_after, at =
+    struct.unpack('>c14c8Bc16dd', blob, at)
   if has_once == 1 then
-    -- As many.lua keeps it.
-    local answered = redis.call('GET', once_key)
+    local answered = replay(once_key, fingerprint, replays_max)
     if answered then
-      if #answered < 16 then
-        corrupt('request')
-      end
-      local before, remembered_until, from = struct.unpack('>c8d', answered)
-      if now < remembered_until then
-        return before == fingerprint and 'A' .. string.sub(answered, from) or 'reused'
-      end
+      return answered == 'reused' and answered or 'A' .. answered
     end
   end
   local before = load_intent(name)
@@ -79,9 +73,7 @@ if task == COMMIT then
     return 'L'
   end
   if has_once == 1 then
-    local remembered_until = math.min(now + once_ttl, NUMBER_MAX)
-    local head = struct.pack('>c8d', fingerprint, remembered_until)
-    save(once_key, head .. string.sub(blob, at), remembered_until)
+    remember(once_key, fingerprint, once_ttl, string.sub(blob, at))
   end
   if has_hold == 1 then
     local open_until = math.min(now + hold_ttl, NUMBER_MAX)

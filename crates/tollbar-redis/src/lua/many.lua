@@ -3,7 +3,7 @@
 --
 -- The blob: whether all or none (1 byte), whether it is charged once and whether it can be settled (1
 -- byte each; then the length of life as a double, and for the first the question's fingerprint of 8
--- bytes; it can be given back without a name of its own where that is 2, and as a part of an attempt, whose
+-- bytes and how often it is answered again at most; it can be given back without a name of its own where that is 2, and as a part of an attempt, whose
 -- record is the last key, where it is 3), the number of counters and of entries (2 bytes each); then the
 -- entries: kind, role, which counter, cost, length of its numbers, its numbers.
 
@@ -11,9 +11,9 @@ local ENFORCE, SHADOW = 0, 1
 
 local all_or_none, is_once, is_held, at = struct.unpack('>BBB', blob)
 local ATTEMPT = 3
-local once_ttl, fingerprint, hold_ttl, counter_count, entry_count
+local once_ttl, fingerprint, replays_max, hold_ttl, counter_count, entry_count
 if is_once == 1 then
-  once_ttl, fingerprint, at = struct.unpack('>dc8', blob, at)
+  once_ttl, fingerprint, replays_max, at = struct.unpack('>dc8B', blob, at)
 end
 if is_held == 1 or is_held == ATTEMPT then
   hold_ttl, at = struct.unpack('>d', blob, at)
@@ -22,19 +22,9 @@ counter_count, entry_count, at = struct.unpack('>I2I2', blob, at)
 local once_key, hold_key = KEYS[counter_count + 1], KEYS[counter_count + is_once + 1]
 
 if is_once == 1 then
-  -- Its first 8 bytes are the fingerprint, then comes until when it is remembered, then the answer.
-  local answered = redis.call('GET', once_key)
+  local answered = replay(once_key, fingerprint, replays_max)
   if answered then
-    if #answered < 16 then
-      corrupt('request')
-    end
-    local before, remembered_until, from = struct.unpack('>c8d', answered)
-    if now < remembered_until then
-      if before ~= fingerprint then
-        return 'reused'
-      end
-      return string.sub(answered, from)
-    end
+    return answered
   end
 end
 
@@ -138,8 +128,7 @@ end
 save_all()
 local answered = answer()
 if is_once == 1 then
-  local remembered_until = math.min(now + once_ttl, NUMBER_MAX)
-  save(once_key, struct.pack('>c8d', fingerprint, remembered_until) .. answered, remembered_until)
+  remember(once_key, fingerprint, once_ttl, answered)
 end
 if is_held == 1 then
   local open_until = math.min(now + hold_ttl, NUMBER_MAX)

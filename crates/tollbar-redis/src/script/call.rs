@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, Due, Entry, Hold, Once, ReservationRef, Role};
+use tollbar::store::{Adjustment, Due, Entry, Hold, ReservationRef, Role};
 use tollbar::{Batch, Charge, Policy};
 
 use super::blob::Blob;
@@ -159,10 +159,11 @@ impl ScriptCall {
         let slot_of = location.slot_of();
         let mut keys = counters.keys;
         let counter_count = keys.len();
-        if let Some(Once { request_id, ttl }) = once {
-            blob.number(micros(ttl));
-            blob.bytes(&names.fingerprint(&request_content(names, batch.entries())));
-            keys.push(names.request(slot_of, request_id));
+        if let Some(once) = once {
+            blob.number(micros(once.ttl));
+            blob.bytes(&fingerprint(names, once.content, batch.entries()));
+            blob.byte(once.replays_max);
+            keys.push(names.request(slot_of, once.request_id));
         }
         if let Some(Hold { id, ttl }) = hold {
             blob.number(micros(ttl));
@@ -406,9 +407,10 @@ impl ScriptCall {
 /// Behind a byte for the kind and eight for the cost.
 const ONE_NUMBERS_AT: usize = 9;
 
-/// What has to be the same when a request id comes back: who asks for how much, not by which numbers.
-pub(super) fn request_content(names: &KeyNamer, entries: &[Entry<'_>]) -> Vec<u8> {
-    let mut bytes = Vec::new();
+/// Of what has to be the same when a request id comes back: the content, and who asks for how much, not by which
+/// numbers.
+pub(super) fn fingerprint(names: &KeyNamer, content: u128, entries: &[Entry<'_>]) -> [u8; 8] {
+    let mut bytes = content.to_le_bytes().to_vec();
     for entry in entries {
         let name = names.counter(entry.key(), entry.policy());
         bytes.extend((name.len() as u64).to_le_bytes());
@@ -416,7 +418,7 @@ pub(super) fn request_content(names: &KeyNamer, entries: &[Entry<'_>]) -> Vec<u8
         bytes.extend(entry.cost().to_le_bytes());
         bytes.push(u8::from(entry.role() == Role::Shadow));
     }
-    bytes
+    names.fingerprint(&bytes)
 }
 
 /// Longer than a clock runs is for ever.

@@ -6,7 +6,7 @@ use tollbar::Entry;
 use tollbar::store::{Adjustment, Due, Hold, Once, ReservationId, ReservationRef};
 
 use super::blob::{Blob, Reader};
-use super::call::{ScriptCall, micros, request_content};
+use super::call::{ScriptCall, fingerprint, micros};
 use super::{KindSet, Task};
 use crate::error::RedisStoreError;
 use crate::keys::{IntentName, KeyNamer, TransactionId};
@@ -110,6 +110,9 @@ pub(crate) struct Coordinator {
     name: IntentName,
     has_once: bool,
     has_hold: bool,
+    /// Of the request id: see [`Once`].
+    content: u128,
+    replays_max: u8,
 }
 
 /// What lua/intent.lua does.
@@ -170,6 +173,9 @@ impl Coordinator {
         let mut coordinator =
             Self::numbered(names, names.coordinator_of(transaction), names.intent(transaction));
         coordinator.push_marks(names, request_id, hold.map(|hold| hold.id));
+        if let Some(once) = once {
+            (coordinator.content, coordinator.replays_max) = (once.content, once.replays_max);
+        }
         Some(coordinator)
     }
 
@@ -198,7 +204,8 @@ impl Coordinator {
     fn numbered(names: &KeyNamer, number: u8, name: IntentName) -> Self {
         let prefix = names.coordinator(number);
         let keys = [&b"intents"[..], b"deadlines"].map(|kind| [&prefix[..], kind].concat()).into();
-        Self { keys, name, has_once: false, has_hold: false }
+        let (has_once, has_hold) = (false, false);
+        Self { keys, name, has_once, has_hold, content: 0, replays_max: 0 }
     }
 
     fn push_marks(
@@ -241,7 +248,8 @@ impl Coordinator {
     ) -> ScriptCall {
         self.call(IntentTask::Begin, |blob| {
             blob.bytes(&self.name);
-            blob.bytes(&names.fingerprint(&request_content(names, entries)));
+            blob.bytes(&fingerprint(names, self.content, entries));
+            blob.byte(self.replays_max);
             blob.bytes(&attempt.0);
             blob.numbers([micros(times.life), micros(times.drop_after)]);
             write_calls(calls, blob);
@@ -421,7 +429,7 @@ mod tests {
         let ttl = Duration::from_mins(1);
         let hold = Hold { id: ReservationId(7), ttl };
         for request_id in [None, Some(&b"r1"[..])] {
-            let once = request_id.map(|request_id| Once { request_id, ttl });
+            let once = request_id.map(|request_id| Once::new(request_id, ttl));
             let request = Coordinator::of_request(&names(), once, Some(hold)).unwrap();
             let reservation = ReservationRef { id: hold.id, request_id };
             let settlement = Coordinator::of_settlement(&names(), reservation, &[]);

@@ -370,7 +370,7 @@ mod tests {
         }
 
         fn transaction<'r>(&self, request_id: &'r [u8]) -> Transaction<'r> {
-            let once = Some(Once { request_id, ttl: Duration::from_mins(1) });
+            let once = Some(Once::new(request_id, Duration::from_mins(1)));
             let coordinator = Coordinator::of_request(&self.store.names, once, None);
             let coordinator = coordinator.expect("it has an id");
             Transaction { coordinator, attempt: Attempt::random(), once, hold: None }
@@ -471,7 +471,7 @@ mod tests {
         for (request_id, is_allowed) in [(1_u128, true), (1, true), (2, false)] {
             let mut entries = fixture.entries();
             let request_id_bytes = request_id.to_le_bytes();
-            let once = Once { request_id: &request_id_bytes, ttl: LONG };
+            let once = Once::new(&request_id_bytes, LONG);
             let batch = Batch::all_or_none(&mut entries).once(once).held(hold(request_id));
             store.decide(batch).await.unwrap();
             let allowed = entries.iter().all(|entry| entry.decision().unwrap().is_allowed());

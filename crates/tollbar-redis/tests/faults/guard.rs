@@ -183,7 +183,7 @@ fn a_flood_on_one_key_is_denied_and_leaves_room_for_other_keys() {
                     }
                     let mut entries = [Entry::new("hot", &policy)];
                     let request_id = number.to_le_bytes();
-                    let once = Once { request_id: &request_id, ttl: Duration::from_mins(1) };
+                    let once = Once::new(&request_id, Duration::from_mins(1));
                     store.decide(Batch::all_or_none(&mut entries).once(once)).await.unwrap();
                     entries[0].decision().unwrap().outcome()
                 });

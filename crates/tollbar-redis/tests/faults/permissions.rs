@@ -49,7 +49,7 @@ async fn use_all_of(store: &RedisStore) {
     ];
     let ttl = Duration::from_mins(1);
     let hold = Hold { id: ReservationId(1), ttl };
-    let once = Once { request_id: b"r1", ttl };
+    let once = Once::new(b"r1", ttl);
     for policy in &policies {
         let stamp = 0;
         assert!(store.check(b"key", policy, 1).await.unwrap().is_allowed());

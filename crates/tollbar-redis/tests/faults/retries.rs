@@ -55,7 +55,7 @@ async fn send(store: &RedisStore, limits: &[(&str, Policy)], id: u64) -> Option<
     let request_id = id.to_le_bytes();
     let mut entries: Vec<Entry<'_>> =
         limits.iter().map(|(key, policy)| Entry::new(*key, policy)).collect();
-    let once = Once { request_id: &request_id, ttl: TTL };
+    let once = Once::new(&request_id, TTL);
     store.decide(Batch::all_or_none(&mut entries).once(once)).await.ok()?;
     Some(entries.iter().filter_map(Entry::decision).all(|decision: Decision| decision.is_allowed()))
 }

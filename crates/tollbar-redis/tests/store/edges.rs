@@ -86,7 +86,7 @@ fn a_reservation_can_be_settled_until_its_time_is_up() {
 #[test]
 fn a_request_id_is_remembered_until_its_time_is_up() {
     let policy = Policy::fixed_window("10/day").unwrap();
-    let once = Some(Once { request_id: b"id", ttl: Duration::from_secs(20) });
+    let once = Some(Once::new(b"id", Duration::from_secs(20)));
     let ends = START.after(Duration::from_secs(20));
     for (now, remaining) in around(ends).into_iter().zip([7, 4, 4]) {
         let mut duel = Duel::new(RedisSubject::boxed(START));
@@ -105,7 +105,7 @@ fn a_request_id_is_remembered_until_its_time_is_up() {
 fn a_reservation_with_an_id_can_be_sent_again_and_settled_once() {
     for policy in policies() {
         let mut duel = Duel::new(RedisSubject::boxed(START));
-        let once = Some(Once { request_id: b"id", ttl: MONTHS });
+        let once = Some(Once::new(b"id", MONTHS));
         let hold = Some(Hold { id: ID, ttl: MONTHS });
         duel.check_marked(START, &[asked(&policy, 2)], once, hold).unwrap();
         let now = START.after(Duration::from_millis(1));

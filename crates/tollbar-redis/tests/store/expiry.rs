@@ -157,9 +157,7 @@ impl ExpiryFixture {
             let hold = Hold { id: ReservationId(number), ttl: HOLD_TTL };
             let batch = match way {
                 Way::Independent => Batch::independent(&mut entries),
-                Way::Once => {
-                    Batch::all_or_none(&mut entries).once(Once { request_id: &id, ttl: ONCE_TTL })
-                }
+                Way::Once => Batch::all_or_none(&mut entries).once(Once::new(&id, ONCE_TTL)),
                 Way::Held => Batch::all_or_none(&mut entries).held(hold),
                 Way::One | Way::Few => Batch::all_or_none(&mut entries),
             };

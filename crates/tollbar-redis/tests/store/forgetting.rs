@@ -206,7 +206,8 @@ fn play(
                 duel.check_all(now, Charge::Independent, &asked)?;
             }
             Way::Once { request_id, ttl_s } => {
-                let once = Once { request_id: &[request_id], ttl: Duration::from_secs(ttl_s) };
+                let request_id = [request_id];
+                let once = Once::new(&request_id, Duration::from_secs(ttl_s));
                 duel.check_marked(now, &asked, Some(once), None)?;
             }
             Way::Reset => {

@@ -26,7 +26,7 @@ const TTL: Duration = Duration::from_mins(1);
 const KEYS: [&str; 4] = ["user:1", "tenant:7", "ip:203.0.113.9", "all"];
 
 fn once(request_id: &[u8]) -> Once<'_> {
-    Once { request_id, ttl: TTL }
+    Once::new(request_id, TTL)
 }
 
 fn window() -> Policy {

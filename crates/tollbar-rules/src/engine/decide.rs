@@ -56,6 +56,7 @@ impl AsyncEngine {
         reserve_for: Option<Duration>,
         verdict: &mut Verdict,
     ) -> Option<Hold> {
+        let request = &*verdict.snapshot.fold(request);
         let mut matching = Items::new();
         let matching = verdict.snapshot.matching(request, &mut matching);
         if reserve_for.is_none()
@@ -67,7 +68,7 @@ impl AsyncEngine {
         let mut selection = Selection::default();
         self.select_among(matching, &verdict.snapshot, request, &mut selection);
         let name = Self::prepare(request, reserve_for, &mut selection, verdict)?;
-        let marks = self.charge_ids.marks(name.as_bytes(), reserve_for);
+        let marks = name.marks(&self.charge_ids, reserve_for);
         let Verdict { snapshot, decisions, .. } = verdict;
         let mut entries = Entries::new();
         fill(&mut entries, snapshot, &selection);
@@ -92,8 +93,9 @@ impl AsyncEngine {
         selection: &mut Selection,
         verdict: &mut Verdict,
     ) -> Option<Hold> {
+        let request = &*verdict.snapshot.fold(request);
         let name = Self::prepare(request, reserve_for, selection, verdict)?;
-        let marks = self.charge_ids.marks(name.as_bytes(), reserve_for);
+        let marks = name.marks(&self.charge_ids, reserve_for);
         let selection = &*selection;
         let Verdict { snapshot, decisions, .. } = verdict;
         let mut entries = Entries::new();
@@ -120,7 +122,7 @@ impl AsyncEngine {
         observer: &mut impl Observer,
         selection: &mut Selection,
     ) {
-        self.selector(snapshot, request, observer).select(selection);
+        self.selector(snapshot, &snapshot.fold(request), observer).select(selection);
     }
 
     /// Selects among rules that are known to match.
@@ -143,6 +145,7 @@ impl AsyncEngine {
         request: &Request<'_>,
         selection: &mut Selection,
     ) {
+        let request = &*snapshot.fold(request);
         self.selector(snapshot, request, &mut NoObserver).select_only(rule, selection);
     }
 
@@ -169,6 +172,7 @@ impl AsyncEngine {
         if verdict.decide_without_store(selection) {
             return None;
         }
+        selection.cap_waits(request, &verdict.snapshot);
         let is_reservation = reserve_for.is_some();
         let is_held = is_reservation || selection.has_permits && request.cost() > 0;
         // Before anything is charged: what cannot be written down could not be given back elsewhere.
@@ -219,14 +223,18 @@ impl AsyncEngine {
             tallies::count(snapshot, decisions);
             return Conclusion { hold, failure: Some(failure), ..Conclusion::default() };
         }
-        let (mut is_denied, mut clears) = (false, false);
+        let (mut is_denied, mut clears, mut would_wait) = (false, false, false);
         for (selected, entry) in selection.limits.iter().zip(entries) {
             let Some(decision) = entry.decision() else {
                 continue;
             };
             if selected.enforcement == Enforcement::Live && !decision.is_allowed() {
                 let top = &snapshot.plan(selected.rule).top;
-                top.record(entry.key());
+                if request.only_asks_whether_to_wait(entry.policy()) {
+                    would_wait = true;
+                } else {
+                    top.record(entry.key());
+                }
                 is_denied = true;
                 if let Some(by) = ahead_of_clock::excess_wait(entry.policy(), &decision) {
                     let rule = &snapshot.rule(selected.rule).name;
@@ -235,7 +243,10 @@ impl AsyncEngine {
             }
             decisions.push(selected.with_decision(decision));
         }
-        tallies::count(snapshot, decisions);
+        // A request that would have to wait is not counted as denied: it is checked again when it may wait.
+        if !would_wait {
+            tallies::count(snapshot, decisions);
+        }
         let hold = match marks.hold {
             _ if is_denied => None,
             Some(_) => Some(Hold::of_reservation(marks, check)),
@@ -335,7 +346,8 @@ impl SelectedLimit {
             Enforcement::Live => Role::Enforce,
             Enforcement::Shadow | Enforcement::Candidate => Role::Shadow,
         };
-        Entry::new(key, self.policy(snapshot)).with_cost(self.cost).with_role(role)
+        let policy = selection.capped_queue(self).unwrap_or_else(|| self.policy(snapshot));
+        Entry::new(key, policy).with_cost(self.cost).with_role(role)
     }
 
     #[inline]

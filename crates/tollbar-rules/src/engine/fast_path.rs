@@ -2,6 +2,8 @@
 //!
 //! Decides what the general way would decide and leaves to it whatever it is not sure of.
 
+use std::borrow::Cow;
+
 use tollbar::{Decision, Outcome, Store, Timestamp};
 
 use super::AsyncEngine;
@@ -30,15 +32,20 @@ impl AsyncEngine {
         let (Some(memory), &[rule], None) = (&self.memory, matching, request.request_id()) else {
             return false;
         };
-        if snapshot.overrides.is_some() {
+        if snapshot.overrides.is_some() || request.has_ambiguous_path() {
             return false;
         }
         let core = snapshot.core(rule);
         let Some(policy) = core.plain() else {
             return false;
         };
+        if matches!(request.cap_wait(policy), Cow::Owned(_)) {
+            return false;
+        }
         let mut key = KeyBuffer::new();
-        if core.recipe.write(request, &mut key) != SubjectKey::Written {
+        if core.recipe.write(request, &mut key) != SubjectKey::Written
+            || snapshot.has_invalid_cost(rule, request)
+        {
             return false;
         }
         let cost = snapshot.cost(rule, request);

@@ -1,5 +1,7 @@
 //! What the rules say while the store cannot answer: each as it declared, and marked.
 
+use std::borrow::Cow;
+
 use arrayvec::ArrayVec;
 use tollbar::charge::Marks;
 use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store};
@@ -31,6 +33,9 @@ pub(super) fn decide(
         limit.enforcement == Enforcement::Live && !is_share(limit) && !limit.decision.is_allowed()
     };
     let is_denied = decisions.iter().any(denies);
+    let limits = selection.limits.iter();
+    let shares: Vec<Cow<'_, Policy>> =
+        limits.map(|selected| request.cap_wait(share(snapshot, selected))).collect();
     let mut places: ArrayVec<usize, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     for (at, selected) in selection.limits.iter().enumerate().take(POLICIES_PER_REQUEST_MAX) {
@@ -44,8 +49,7 @@ pub(super) fn decide(
             } else {
                 Role::Shadow
             };
-            entries
-                .push(Entry::new(key, share(snapshot, selected)).with_cost(cost).with_role(role));
+            entries.push(Entry::new(key, &shares[at]).with_cost(cost).with_role(role));
         }
     }
     // Should this store fail too, nothing is left to count with, and the blind denial stands.

@@ -165,8 +165,13 @@ impl AsyncRuleHandle<'_> {
         };
         let (name, value) = match per {
             Per::Client => client_attribute(subject),
+            Per::Attribute(name) if **name == *"ip" => {
+                ("ip", subject.strip_prefix("ip:").unwrap_or(subject))
+            }
             Per::Attribute(name) => (&**name, subject),
         };
+        // An IPv6 address is counted by its network, and may be called so.
+        let value = if name == "ip" { value.strip_suffix("/64").unwrap_or(value) } else { value };
         if value.is_empty() {
             return Err(UsageError::EmptySubject { rule: rule.name.to_string() });
         }

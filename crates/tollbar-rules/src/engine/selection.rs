@@ -9,6 +9,8 @@
 //! `replaces`, or a rule that keeps a fallback away) counts only in the readings in which it holds.
 //! Decision 0066.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
@@ -50,8 +52,10 @@ pub(crate) struct Selection {
     pub(crate) has_permits: bool,
     /// How many limits of permits were left out, because the request takes none.
     pub(crate) permit_limits_skipped: u32,
-    /// Rules that deny for want of an attribute, and its place in `per`.
-    missing: SmallVec<[(ItemId, usize); 2]>,
+    /// The queues in which the request may wait for less than their rules say.
+    capped_queues: Vec<(SelectedLimit, Policy)>,
+    /// Rules that cannot decide the request, and what is wrong with it.
+    mistakes: SmallVec<[(ItemId, StoredReason); 2]>,
     /// Rules whose subject is banned, and the ban.
     banned: SmallVec<[(ItemId, StoredReason); 1]>,
     /// Rules that let the request pass, and why, in their order.
@@ -74,6 +78,8 @@ pub(crate) enum MatchFate {
     /// For want of the attribute in this place of `per`.
     Skipped(usize),
     Denied(usize),
+    /// Its cost is in an attribute that is no number.
+    InvalidCost,
     /// All its limits are of permits, and the request takes none.
     PermitsOnly,
     /// Another rule matches.
@@ -114,7 +120,7 @@ pub(crate) struct Selector<'a, O, N> {
 #[derive(Clone, Copy)]
 struct SelectionMark {
     limits: usize,
-    missing: usize,
+    mistakes: usize,
     banned: usize,
     passes: usize,
     permit_limits_skipped: u32,
@@ -131,7 +137,9 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
     /// Selects among rules that are known to match in some reading of the path.
     #[inline]
     pub(crate) fn select_among(&mut self, matching: &[ItemId], selection: &mut Selection) {
-        if self.request.path_with_slashes_kept().is_none() {
+        if self.snapshot.refuses_path_of(self.request) {
+            selection.denial = Some(StoredReason::AmbiguousPath);
+        } else if self.request.path_with_slashes_kept().is_none() {
             self.choose(matching, selection);
         } else {
             self.select_in_each_reading(selection, |selector, selection| {
@@ -145,6 +153,10 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
 
     /// Selects one rule alone, whatever it matches.
     pub(crate) fn select_only(&mut self, at: ItemId, selection: &mut Selection) {
+        if self.snapshot.refuses_path_of(self.request) {
+            selection.denial = Some(StoredReason::AmbiguousPath);
+            return;
+        }
         self.select_in_each_reading(selection, |selector, selection| {
             if let Some(overrides) = &selector.snapshot.overrides
                 && selector.is_banned(overrides, selection)
@@ -355,7 +367,8 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
             Err(MissingAttribute::Skip(per)) => return MatchFate::Skipped(per),
             Err(MissingAttribute::Deny(per)) => {
                 if flags.is_live {
-                    selection.missing.push((at, per));
+                    let reason = StoredReason::MissingAttribute { rule: at, per };
+                    selection.mistakes.push((at, reason));
                 }
                 return MatchFate::Denied(per);
             }
@@ -371,6 +384,10 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
                 selection.banned.push((at, reason));
                 return MatchFate::Banned(ban);
             }
+        }
+        if flags.is_live && self.snapshot.has_invalid_cost(at, self.request) {
+            selection.mistakes.push((at, StoredReason::InvalidCost { rule: at }));
+            return MatchFate::InvalidCost;
         }
         let tier = self.snapshot.tier(at, self.request);
         let cost = self.snapshot.cost(at, self.request);
@@ -426,7 +443,7 @@ impl Selection {
     fn mark(&self) -> SelectionMark {
         SelectionMark {
             limits: self.limits.len(),
-            missing: self.missing.len(),
+            mistakes: self.mistakes.len(),
             banned: self.banned.len(),
             passes: self.passes.len(),
             permit_limits_skipped: self.permit_limits_skipped,
@@ -436,7 +453,7 @@ impl Selection {
     /// Forgets what was selected since the mark.
     fn truncate(&mut self, mark: SelectionMark) {
         self.limits.truncate(mark.limits);
-        self.missing.truncate(mark.missing);
+        self.mistakes.truncate(mark.mistakes);
         self.banned.truncate(mark.banned);
         self.passes.truncate(mark.passes);
         self.permit_limits_skipped = mark.permit_limits_skipped;
@@ -446,7 +463,7 @@ impl Selection {
     fn remove(&mut self, replaced: &Replaced) {
         let stays = |rule| replaced.by(rule).is_none();
         self.limits.retain(|selected| stays(selected.rule));
-        self.missing.retain(|(rule, _)| stays(*rule));
+        self.mistakes.retain(|(rule, _)| stays(*rule));
         self.banned.retain(|(rule, _)| stays(*rule));
         self.passes.retain(|(rule, _)| stays(*rule));
     }
@@ -476,6 +493,23 @@ impl Selection {
         }
     }
 
+    /// Shortens the waits in queues to what the request may wait.
+    pub(super) fn cap_waits(&mut self, request: &Request<'_>, snapshot: &Snapshot) {
+        for selected in &self.limits {
+            if let Cow::Owned(policy) = request.cap_wait(selected.policy(snapshot)) {
+                self.capped_queues.push((*selected, policy));
+            }
+        }
+    }
+
+    /// Returns the queue with a shorter wait that takes the place of `selected`, if there is one.
+    #[inline]
+    pub(super) fn capped_queue(&self, selected: &SelectedLimit) -> Option<&Policy> {
+        let name = |limit: &SelectedLimit| (limit.rule, limit.limit, limit.key, limit.enforcement);
+        let mut queues = self.capped_queues.iter();
+        queues.find(|(limit, _)| name(limit) == name(selected)).map(|(_, policy)| policy)
+    }
+
     /// Keeps what a store takes at once: what only reports gives way.
     fn finish(&mut self) {
         self.pass_reason = self.passes.first().map(|(_, reason)| *reason);
@@ -483,8 +517,8 @@ impl Selection {
             self.denial = Some(reason);
             return;
         }
-        if let Some(&(rule, per)) = self.missing.first() {
-            self.denial = Some(StoredReason::MissingAttribute { rule, per });
+        if let Some(&(_, reason)) = self.mistakes.first() {
+            self.denial = Some(reason);
             return;
         }
         self.limit_to(POLICIES_PER_REQUEST_MAX);

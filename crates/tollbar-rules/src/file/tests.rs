@@ -195,7 +195,11 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "rule: []",
-        "rules.yaml:1:1: rules: there is no `rules` here: write `rules:` and a list, `[]` for none\nrules.yaml:1:1: rule: there is no field `rule` here: did you mean `rules`? the fields are `nodes`, `rules`",
+        "rules.yaml:1:1: rules: there is no `rules` here: write `rules:` and a list, `[]` for none\nrules.yaml:1:1: rule: there is no field `rule` here: did you mean `rules`? the fields are `nodes`, `paths`, `rules`",
+    ),
+    (
+        "paths: { case: ignore }\nrules: []",
+        "rules.yaml:1:16: paths.case: `ignore` is not known here: write one of `sensitive`, `insensitive`",
     ),
     (
         "rules: [a]",

@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use smallvec::SmallVec;
 
 use crate::hash::{HashedMap, hash_text};
+use crate::request::path::PathOptions;
 use crate::rule::pattern::{PathPattern, Segment};
 
 /// What is kept for one pattern, by number.
@@ -46,6 +47,7 @@ impl Router {
     pub(super) fn bucket(
         &mut self,
         pattern: &PathPattern,
+        options: PathOptions,
         new: impl FnOnce() -> BucketId,
     ) -> BucketId {
         let mut at: NodeId = 0;
@@ -59,7 +61,8 @@ impl Router {
                     node.any.map_or(next, NonZeroU32::get)
                 }
                 Segment::Literal(literal) => {
-                    let same = node.literals.entry(hash_text(literal)).or_default();
+                    let literal = options.fold(literal);
+                    let same = node.literals.entry(hash_text(&literal)).or_default();
                     let known = same.iter().find(|(known, _)| **known == *literal.as_bytes());
                     let known = known.map(|(_, child)| *child);
                     known.unwrap_or_else(|| {
@@ -129,7 +132,7 @@ mod tests {
         let mut router = Router::default();
         let mut next = 0;
         for pattern in patterns {
-            router.bucket(pattern, || {
+            router.bucket(pattern, PathOptions::default(), || {
                 next += 1;
                 next
             });

@@ -12,7 +12,7 @@ fn naive(list: &[Conditions], request: &Request<'_>) -> Vec<ItemId> {
 
 fn indexed(list: &[Conditions], request: &Request<'_>) -> Vec<ItemId> {
     let mut found = Items::new();
-    let matcher = Matcher::new(list.iter());
+    let matcher = Matcher::new(list.iter(), PathOptions::default());
     matcher.matching(request, |at| &list[at as usize], &mut found).to_vec()
 }
 
@@ -76,7 +76,7 @@ proptest! {
             .collect();
         let request = Request::new(method, &path).unwrap().with_attributes(&attributes).unwrap();
         prop_assert_eq!(indexed(&list, &request), naive(&list, &request));
-        let matcher = Matcher::new(list.iter());
+        let matcher = Matcher::new(list.iter(), PathOptions::default());
         for reading in [PathReading::Decoded, PathReading::SlashesKept] {
             let mut found = Items::new();
             let found =
@@ -99,7 +99,7 @@ fn only_what_matches_is_compared() {
                 .and("plan", Test::equal(&format!("p{}", n / 100)))
         })
         .collect();
-    let matcher = Matcher::new(list.iter());
+    let matcher = Matcher::new(list.iter(), PathOptions::default());
     let attributes = [("plan", "p3"), ("tenant", "t7")];
     let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
     let mut proposed = Items::new();
@@ -127,7 +127,7 @@ fn alternatives_beyond_all_measure_are_compared_and_not_multiplied_out() {
 fn ten_thousand_attributes_are_not_asked_one_by_one() {
     let list: Vec<Conditions> =
         (0..10_000).map(|n| Conditions::new().and(&format!("a{n}"), Test::Present)).collect();
-    let matcher = Matcher::new(list.iter());
+    let matcher = Matcher::new(list.iter(), PathOptions::default());
     assert!(matcher.buckets[0].by_lead.is_some());
     let attributes = [("a77", "x"), ("a9999", "y"), ("b", "z")];
     let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();

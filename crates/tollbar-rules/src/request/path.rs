@@ -1,8 +1,8 @@
 //! Paths in one normal form, so that no spelling of a path goes around its rule.
 //!
-//! Percent-decoding once, `.` and `..`, `//`, the slash at the end, and nothing of the query. Case
-//! stays. What a server makes of `;` or `\` in a path differs from server to server; here they are
-//! characters like any other.
+//! Percent-decoding once, `.` and `..`, `//`, the slash at the end, and nothing of the query. What servers make
+//! of case and of `;` differs: a file of rules says it ([`PathOptions`]), and the path is folded accordingly when it is
+//! checked. A path with `\` or a NUL, which no two servers read alike, is refused unless the file allows it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -26,6 +26,62 @@ pub(crate) struct NormalPath<'a> {
     pub(crate) decoded: Cow<'a, str>,
     /// With encoded slashes left as `%2F`, where there were any.
     pub(crate) with_slashes_kept: Option<Box<str>>,
+    /// True with a `\` or a NUL in it.
+    pub(crate) is_ambiguous: bool,
+}
+
+/// How paths are compared, by what the server behind makes of them. By default `/Login` and `/login;x` are other paths
+/// than `/login`, and a path with a backslash or a NUL is denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathOptions {
+    /// `/Login` is `/login`.
+    pub ignores_case: bool,
+    /// `/login;x` is `/login`.
+    pub strips_matrix: bool,
+    /// A backslash or a NUL in a path is a character like any other.
+    pub allows_ambiguous: bool,
+}
+
+impl PathOptions {
+    /// True where some paths are compared in another form than their normal one.
+    #[inline]
+    pub(crate) fn folds(self) -> bool {
+        self.ignores_case || self.strips_matrix
+    }
+
+    /// Folds a segment of a path or of a pattern.
+    pub(crate) fn fold(self, segment: &str) -> Cow<'_, str> {
+        let end = segment.find(';').filter(|_| self.strips_matrix).unwrap_or(segment.len());
+        let segment = &segment[..end];
+        let is_lower = |character: char| character.to_lowercase().eq([character]);
+        if self.ignores_case && !segment.chars().all(is_lower) {
+            return Cow::Owned(segment.chars().flat_map(char::to_lowercase).collect());
+        }
+        Cow::Borrowed(segment)
+    }
+
+    /// Folds a normal path. What was `..;x` is `..` then, so it is resolved once more.
+    fn fold_path(self, path: &str) -> String {
+        let mut folded = String::with_capacity(path.len());
+        for segment in segments(path) {
+            folded.push('/');
+            folded.push_str(&self.fold(segment));
+        }
+        // It has no more segments than before.
+        resolve(&folded).unwrap_or(folded)
+    }
+}
+
+impl NormalPath<'_> {
+    /// The path as rules with these options compare it.
+    pub(crate) fn folded(&self, options: PathOptions) -> NormalPath<'static> {
+        let kept = self.with_slashes_kept.as_deref();
+        NormalPath {
+            decoded: Cow::Owned(options.fold_path(&self.decoded)),
+            with_slashes_kept: kept.map(|path| options.fold_path(path).into()),
+            is_ambiguous: self.is_ambiguous,
+        }
+    }
 }
 
 /// The normal form of `raw`, which is borrowed where it is normal already.
@@ -38,7 +94,8 @@ pub(crate) fn normalise(raw: &str) -> Result<NormalPath<'_>, InvalidRequest> {
     }
     match segments_if_normal(raw) {
         Some(0..=PATH_SEGMENTS_MAX) => {
-            Ok(NormalPath { decoded: Cow::Borrowed(raw), with_slashes_kept: None })
+            let (decoded, with_slashes_kept) = (Cow::Borrowed(raw), None);
+            Ok(NormalPath { decoded, with_slashes_kept, is_ambiguous: false })
         }
         Some(segments) => Err(InvalidRequest::TooManySegments { segments }),
         None => rewrite(raw),
@@ -78,6 +135,8 @@ static CLASSES: [u8; 256] = {
     classes[b'%' as usize] = ODD;
     classes[b'?' as usize] = ODD;
     classes[b'#' as usize] = ODD;
+    classes[b'\\' as usize] = ODD;
+    classes[0] = ODD;
     classes
 };
 
@@ -95,7 +154,8 @@ fn rewrite(raw: &str) -> Result<NormalPath<'_>, InvalidRequest> {
     } else {
         None
     };
-    Ok(NormalPath { decoded: Cow::Owned(decoded), with_slashes_kept })
+    let is_ambiguous = decoded.contains(['\\', '\0']);
+    Ok(NormalPath { decoded: Cow::Owned(decoded), with_slashes_kept, is_ambiguous })
 }
 
 fn without_query(path: &str) -> &str {
@@ -244,6 +304,27 @@ mod tests {
         let both = |a: &str, b: &str| (a.to_owned(), Some(b.to_owned()));
         assert_eq!(readings("/v1%2flogin"), both("/v1/login", "/v1%2Flogin"));
         assert_eq!(readings("/static/..%2Flogin"), both("/login", "/static/..%2Flogin"));
+    }
+
+    #[test]
+    fn a_path_is_folded_as_the_server_behind_reads_it() {
+        let fold = |raw: &str, ignores_case, strips_matrix| {
+            let options = PathOptions { ignores_case, strips_matrix, ..PathOptions::default() };
+            let folded = normalise(raw).unwrap().folded(options);
+            assert_eq!(folded.folded(options), folded, "twice is as once");
+            folded.decoded.into_owned()
+        };
+        assert_eq!(fold("/LOGIN;x/%C3%89", true, false), "/login;x/é");
+        assert_eq!(fold("/LOGIN;x", false, true), "/LOGIN");
+        assert_eq!(fold("/a;b=1/..;/;x/Login%3Bx/;", true, true), "/login");
+        assert_eq!(fold("/..;/..;x", true, true), "/");
+        let both = PathOptions { ignores_case: true, strips_matrix: true, allows_ambiguous: false };
+        let kept = normalise("/A;x%2FLogin").unwrap().folded(both);
+        assert_eq!((&*kept.decoded, kept.with_slashes_kept.as_deref()), ("/a/login", Some("/a")));
+        for raw in ["/a\\b", "/a%5cb", "/a%00", "/a\0", "/%2F%5C"] {
+            assert!(normalise(raw).unwrap().is_ambiguous, "{raw}");
+        }
+        assert!(!normalise("/a%2Fb;c?\\%00").unwrap().is_ambiguous);
     }
 
     #[test]

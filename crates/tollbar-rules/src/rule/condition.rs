@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::request::path::PathOptions;
 use crate::{Cidr, PathPattern, Request};
 
 /// What must hold of one attribute.
@@ -81,6 +82,19 @@ impl Test {
     }
 }
 
+impl Test {
+    /// True where a path meets the test that was folded by `options`.
+    fn holds_path(&self, path: &str, options: PathOptions) -> bool {
+        match self {
+            Self::Not(test) => !test.holds_path(path, options),
+            Self::Path(patterns) => {
+                patterns.iter().any(|pattern| pattern.matches_folded(path, options))
+            }
+            test => test.holds(Some(path)),
+        }
+    }
+}
+
 impl Conditions {
     /// Any request.
     #[must_use]
@@ -129,12 +143,9 @@ impl Conditions {
     }
 
     fn first_unmet_as(&self, request: &Request<'_>, reading: PathReading) -> Option<&Condition> {
-        self.all.iter().find(|condition| {
-            let value = match &*condition.attribute {
-                "path" => Some(request.path_as(reading)),
-                name => request.attribute(name),
-            };
-            !condition.test.holds(value)
+        self.all.iter().find(|condition| !match &*condition.attribute {
+            "path" => condition.test.holds_path(request.path_as(reading), request.path_options()),
+            name => condition.test.holds(request.attribute(name)),
         })
     }
 }

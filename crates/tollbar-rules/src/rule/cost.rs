@@ -32,7 +32,8 @@ impl Costs {
     /// which can be read in two ways, the reading counts that costs more.
     ///
     /// An attribute says something if it is a number of at least 1; one that is too large for 64 bits is as
-    /// large as can be. Anything else says nothing, also 0: that a request costs nothing, only the rule says.
+    /// large as can be. 0 says nothing: that a request costs nothing, only the rule says. Nor does what is no number,
+    /// for which engines deny a request.
     #[must_use]
     pub fn of(&self, request: &Request<'_>) -> u64 {
         self.in_dearest_reading(request, |reading| {
@@ -61,15 +62,24 @@ impl Costs {
 
     fn said_by(&self, request: &Request<'_>) -> Option<u64> {
         let value = request.attribute(self.attribute.as_deref()?)?;
-        let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-        let number = is_number.then(|| value.parse().unwrap_or(u64::MAX));
+        let number = is_number(value).then(|| value.parse().unwrap_or(u64::MAX));
         number.filter(|number| *number > 0)
+    }
+
+    /// True where the attribute that says the cost is there, and is no number.
+    pub(crate) fn is_invalid_for(&self, request: &Request<'_>) -> bool {
+        let attribute = self.attribute.as_deref();
+        attribute.and_then(|name| request.attribute(name)).is_some_and(|value| !is_number(value))
     }
 
     /// The highest cost that is known beforehand.
     pub(crate) fn highest(&self) -> u64 {
         self.by_condition.iter().map(|(_, cost)| *cost).fold(self.default, u64::max)
     }
+}
+
+fn is_number(value: &str) -> bool {
+    value.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

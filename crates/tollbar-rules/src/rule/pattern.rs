@@ -12,7 +12,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::message::shorten;
-use crate::request::path::{self, Slashes};
+use crate::request::path::{self, PathOptions, Slashes};
 
 /// The longest pattern.
 pub(crate) const PATTERN_BYTES_MAX: usize = 1_024;
@@ -89,11 +89,18 @@ impl PathPattern {
     /// True where the pattern stands for `path`, which is in its normal form.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
+        self.matches_folded(path, PathOptions::default())
+    }
+
+    /// True where the pattern stands for `path`, which was folded by `options`.
+    pub(crate) fn matches_folded(&self, path: &str, options: PathOptions) -> bool {
         let mut parts = path::segments(path);
         for segment in &self.segments {
             match (segment, parts.next()) {
                 (_, None) => return false,
-                (Segment::Literal(literal), Some(part)) if **literal != *part => return false,
+                (Segment::Literal(literal), Some(part)) if options.fold(literal) != part => {
+                    return false;
+                }
                 _ => {}
             }
         }

@@ -4,7 +4,7 @@
 //! the same ones.
 
 use crate::message::nearest;
-use crate::{Conditions, Limit, Mode, Per, Rule, Test, TierLimits};
+use crate::{Conditions, Limit, Mode, PathPattern, Per, Rule, Test, TierLimits};
 
 /// Something about a rule that is allowed and probably not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -231,20 +231,10 @@ impl Warnings<'_> {
 
     /// Twice the limit passes around the boundary of a fixed window: that is twice the guesses.
     fn login(&mut self) {
-        let conditions = self.rule.conditions.all().iter();
-        let paths = conditions.filter_map(|condition| match &condition.test {
-            Test::Path(patterns) => Some(patterns),
-            _ => None,
-        });
-        let is_login = |literal: &str| {
-            let literal = literal.to_ascii_lowercase();
-            LOGIN_WORDS.iter().any(|word| literal.contains(word))
-        };
-        let login = paths.flatten().find(|pattern| pattern.last_literal().is_some_and(is_login));
         let is_fixed = |limit: &Limit| {
             matches!(limit.policy().algorithm().name(), "fixed_window" | "staggered_window")
         };
-        if let Some(path) = login
+        if let Some(path) = self.rule.login_path()
             && self.rule.all_limits().any(is_fixed)
         {
             let message = format!(
@@ -285,6 +275,22 @@ impl Warnings<'_> {
             );
             self.warn("candidate", message);
         }
+    }
+}
+
+impl Rule {
+    /// The path that it matches and that looks like a place where passwords are guessed.
+    pub(crate) fn login_path(&self) -> Option<&PathPattern> {
+        let conditions = self.conditions.all().iter();
+        let paths = conditions.filter_map(|condition| match &condition.test {
+            Test::Path(patterns) => Some(patterns),
+            _ => None,
+        });
+        let is_login = |literal: &str| {
+            let literal = literal.to_ascii_lowercase();
+            LOGIN_WORDS.iter().any(|word| literal.contains(word))
+        };
+        paths.flatten().find(|pattern| pattern.last_literal().is_some_and(is_login))
     }
 }
 

@@ -19,7 +19,8 @@ pub struct Override {
     pub rule: Option<Arc<str>>,
     /// Whom. Under a rule, whom it counts, as [`readable`](crate::readable) writes it: `user:42`, or `42` where it
     /// counts per user. Under every rule, an attribute of requests and its value: `user:42`, `api:abc`,
-    /// `ip:203.0.113.7`, `tenant:acme`.
+    /// `ip:203.0.113.7`, `tenant:acme`. Addresses may be a network, `ip:203.0.113.0/24`: under a rule, one that counts
+    /// by address or by client. [`canonical_subject`](crate::canonical_subject) says whether a subject can apply.
     pub subject: Box<str>,
     /// What becomes of them.
     pub effect: Effect,

@@ -1,6 +1,7 @@
 //! What a check needs of one rule, worked out once. Versions of the rules share it for as long as the
 //! rule is the same.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -12,7 +13,7 @@ use crate::matcher::{ItemId, Matcher};
 use crate::rule::Tier;
 use crate::snapshot::tally::Tally;
 use crate::snapshot::top::TopDenials;
-use crate::{Conditions, Limit, Mode, Rule, TierLimits};
+use crate::{Conditions, Limit, Mode, Rule, RuleSet, TierLimits};
 
 /// A rule, compiled. Nothing here hangs on which other rules there are.
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub(crate) struct RulePlan {
     candidate: Policies,
     pub(super) exemptions: Option<Matcher>,
     pub(super) costs: Option<Matcher>,
+    /// The attributes that a request with an id may not change, each once.
+    pub(crate) attributes_tested: Box<[Box<str>]>,
     /// Who is limited most by it.
     pub(crate) top: Arc<TopDenials>,
 }
@@ -112,12 +115,12 @@ impl CompiledRule {
     pub(super) fn new(
         rule: &Rule,
         recipe: Arc<Recipe>,
-        node_count: u64,
+        rules: &RuleSet,
         known: Option<(&Snapshot, ItemId)>,
     ) -> Self {
         let history = RuleHistory::carry_over(rule, known);
         let core = RuleCore::new(rule, recipe, history.tally.clone());
-        Self { core, plan: RulePlan::new(rule, node_count, history) }
+        Self { core, plan: RulePlan::new(rule, rules, history) }
     }
 }
 
@@ -170,7 +173,8 @@ impl RuleFlags {
 }
 
 impl RulePlan {
-    fn new(rule: &Rule, node_count: u64, history: RuleHistory) -> Self {
+    fn new(rule: &Rule, rules: &RuleSet, history: RuleHistory) -> Self {
+        let (node_count, path_options) = (rules.node_count(), rules.path_options());
         let identity = rule.identity();
         let tier = |limits: &TierLimits| match limits {
             TierLimits::Limits(limits) => Some(Policies::new(limits, identity, node_count)),
@@ -179,12 +183,14 @@ impl RulePlan {
         let default = rule.tiers.default.as_deref();
         // No rule's name has a `#` in it.
         let candidate = format!("{identity}#candidate");
-        let index =
-            |is_long: bool, list: Vec<&Conditions>| is_long.then(|| Matcher::new(list.into_iter()));
+        let index = |is_long: bool, list: Vec<&Conditions>| {
+            is_long.then(|| Matcher::new(list.into_iter(), path_options.unwrap_or_default()))
+        };
         let exemptions: Vec<&Conditions> =
             rule.exemptions.iter().map(|exemption| &exemption.conditions).collect();
         let costs: Vec<&Conditions> =
             rule.costs.by_condition.iter().map(|(conditions, _)| conditions).collect();
+        let attributes: BTreeSet<&str> = rule.attributes_tested().collect();
         Self {
             shares: Policies::new(&rule.limits, identity, node_count).shares,
             tiers: rule.tiers.limits.iter().map(|(_, limits)| tier(limits)).collect(),
@@ -192,6 +198,7 @@ impl RulePlan {
             candidate: Policies::new(&rule.candidate, &candidate, node_count),
             exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
             costs: index(costs.len() > LISTED_MAX, costs),
+            attributes_tested: attributes.into_iter().map(Box::from).collect(),
             tallies: history.tallies,
             top: history.top,
         }

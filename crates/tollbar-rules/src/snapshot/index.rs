@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::matcher::{ItemId, Matcher};
+use crate::request::path::PathOptions;
 use crate::{Rule, RuleSet};
 
 /// Rules by their places.
@@ -15,8 +16,8 @@ pub(super) struct RuleIndex {
 }
 
 impl RuleIndex {
-    pub(super) fn new(rules: &[Arc<Rule>]) -> Self {
-        let matcher = Matcher::new(rules.iter().map(|rule| &rule.conditions));
+    pub(super) fn new(rules: &[Arc<Rule>], path_options: PathOptions) -> Self {
+        let matcher = Matcher::new(rules.iter().map(|rule| &rule.conditions), path_options);
         Self { matcher, replaces: replaces(rules) }
     }
 
@@ -34,7 +35,9 @@ impl RuleIndex {
                     && old.replaces == new.replaces
         };
         let both = before.rules().iter().zip(after.rules());
-        before.len() == after.len() && (0..).zip(both).all(is_alike)
+        before.len() == after.len()
+            && before.path_options() == after.path_options()
+            && (0..).zip(both).all(is_alike)
     }
 }
 

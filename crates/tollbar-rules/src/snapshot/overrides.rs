@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
-use crate::request::address::address_part;
-use crate::rule::cidr;
+use crate::rule::cidr::{self, Cidr, Family};
 use crate::rule::subject::readable;
+use crate::rule::subject_text::{AddressText, read_address};
 use crate::rule_set::overrides::FACTORS_MAX;
 use crate::{Effect, Override, Request, Rule, TierLimits};
 
@@ -19,15 +19,23 @@ use crate::{Effect, Override, Request, Rule, TierLimits};
 pub(crate) struct Overrides {
     list: Arc<[Override]>,
     /// Under every rule: by an attribute of requests, then by its value.
-    of_requests: Vec<(Box<str>, PositionsBySubject)>,
+    of_requests: Vec<(Box<str>, SubjectIndex)>,
     /// Under one, by its identity: by the subject as people read it. It need not be there.
-    of_rules: HashMap<Arc<str>, PositionsBySubject>,
+    of_rules: HashMap<Arc<str>, SubjectIndex>,
     /// Factors of boosts under every rule.
     factors: BTreeSet<u32>,
 }
 
-/// The places in the list of what is said of each subject.
-type PositionsBySubject = HashMap<Box<str>, SmallVec<[u32; 2]>>;
+/// Places in the list.
+type Positions = SmallVec<[u32; 2]>;
+
+/// The places in the list of what is said of each subject and of each network of addresses.
+#[derive(Debug, Default)]
+struct SubjectIndex {
+    subjects: HashMap<Box<str>, Positions>,
+    /// By the family and the length of the prefix, of which there are few, then by the network.
+    networks: Vec<((Family, u32), HashMap<u128, Positions>)>,
+}
 
 /// The ban and the boost that apply to a subject now, by their places in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,27 +60,30 @@ impl Overrides {
         if list.is_empty() {
             return None;
         }
-        let mut of_requests: HashMap<&str, PositionsBySubject> = HashMap::new();
-        let mut of_rules: HashMap<Arc<str>, PositionsBySubject> = HashMap::new();
+        let mut of_requests: HashMap<&str, SubjectIndex> = HashMap::new();
+        let mut of_rules: HashMap<Arc<str>, SubjectIndex> = HashMap::new();
         let mut factors = BTreeSet::new();
         for (at, entry) in list.iter().enumerate() {
-            let (positions, subject) = match &entry.rule {
+            let (attribute, value) = attribute_of(&entry.subject);
+            let address = (attribute == "ip").then(|| read_address(value).ok()).flatten();
+            let (index, subject) = match &entry.rule {
                 None => {
-                    let (attribute, value) = attribute_of(&entry.subject);
-                    let value = match attribute {
-                        "ip" => cidr::subject_of(address_part(value).unwrap_or(value)),
-                        _ => value.into(),
-                    };
                     factors.extend(entry.effect.factor_percent());
                     (of_requests.entry(attribute).or_default(), value)
                 }
-                Some(rule) => {
-                    (of_rules.entry(Arc::clone(rule)).or_default(), (&*entry.subject).into())
-                }
+                Some(rule) => (of_rules.entry(Arc::clone(rule)).or_default(), &*entry.subject),
             };
-            positions.entry((&*subject).into()).or_default().push(at as u32);
+            let positions = match address {
+                Some(AddressText::Network(network)) => index.of_network(&network),
+                Some(AddressText::Address(address)) if entry.rule.is_none() => {
+                    index.of_subject(&address)
+                }
+                Some(AddressText::Address(address)) => index.of_subject(&format!("ip:{address}")),
+                None => index.of_subject(subject),
+            };
+            positions.push(at as u32);
         }
-        let of_requests = of_requests.into_iter().map(|(name, positions)| (name.into(), positions));
+        let of_requests = of_requests.into_iter().map(|(name, index)| (name.into(), index));
         let of_requests = of_requests.collect();
         Some(Arc::new(Self { list, of_requests, of_rules, factors }))
     }
@@ -88,12 +99,16 @@ impl Overrides {
         now: Timestamp,
     ) -> ActiveOverrides {
         let mut active = ActiveOverrides::default();
-        for (name, positions) in &self.of_requests {
+        for (name, index) in &self.of_requests {
             let Some(value) = request.attribute(name) else {
                 continue;
             };
-            let value = if **name == *"ip" { cidr::subject_of(value) } else { value.into() };
-            self.add(positions.get(&*value), now, &mut active);
+            let is_address = **name == *"ip";
+            let subject = if is_address { cidr::subject_of(value) } else { value.into() };
+            self.add(index.subjects.get(&*subject), now, &mut active);
+            if is_address {
+                self.add_networks(index, value, now, &mut active);
+            }
         }
         active
     }
@@ -107,18 +122,41 @@ impl Overrides {
         now: Timestamp,
     ) -> ActiveOverrides {
         let mut active = ActiveOverrides { ban: None, ..self.active_for_request(request, now) };
-        if let Some(positions) = self.of_rules.get(rule.identity()) {
-            self.add(positions.get(readable(key).as_str()), now, &mut active);
+        if let Some(index) = self.of_rules.get(rule.identity()) {
+            let subject = readable(key);
+            self.add(index.subjects.get(subject.as_str()), now, &mut active);
+            // A network is of those whom the rule counts by their address alone.
+            if let Some(address) = request.attribute("ip")
+                && subject.strip_prefix("ip:") == Some(&*cidr::subject_of(address))
+            {
+                self.add_networks(index, address, now, &mut active);
+            }
         }
         active
     }
 
-    fn add(
+    fn add_networks(
         &self,
-        positions: Option<&SmallVec<[u32; 2]>>,
+        index: &SubjectIndex,
+        address: &str,
         now: Timestamp,
         active: &mut ActiveOverrides,
     ) {
+        if index.networks.is_empty() {
+            return;
+        }
+        let Ok(address) = address.parse() else {
+            return;
+        };
+        let (family, bits) = cidr::bits_of(address);
+        for ((of_family, prefix_bits), networks) in &index.networks {
+            if *of_family == family {
+                self.add(networks.get(&cidr::masked(bits, *prefix_bits)), now, active);
+            }
+        }
+    }
+
+    fn add(&self, positions: Option<&Positions>, now: Timestamp, active: &mut ActiveOverrides) {
         let end = |at: usize| self.list[at].until.unwrap_or(Timestamp::MAX);
         for at in positions.into_iter().flatten().map(|at| *at as usize) {
             if !self.list[at].is_on(now) {
@@ -155,7 +193,8 @@ impl Overrides {
 
     /// The factors that limits of a rule may be multiplied by.
     pub(crate) fn boosts_of(&self, rule: &Rule) -> Box<[BoostedLimits]> {
-        let positions = self.of_rules.get(rule.identity()).into_iter().flat_map(HashMap::values);
+        let positions =
+            self.of_rules.get(rule.identity()).into_iter().flat_map(SubjectIndex::positions);
         let of_rule = positions.flatten().map(|at| self.list[*at as usize].effect);
         let mut factors = self.factors.clone();
         factors.extend(of_rule.filter_map(Effect::factor_percent));
@@ -167,6 +206,26 @@ impl Overrides {
     pub(crate) fn place_of(&self, at: usize, boosts: &[BoostedLimits]) -> usize {
         let factor = self.factor(at);
         boosts.iter().position(|boost| boost.factor_percent == factor).map_or(0, |place| place + 1)
+    }
+}
+
+impl SubjectIndex {
+    fn of_subject(&mut self, subject: &str) -> &mut Positions {
+        self.subjects.entry(subject.into()).or_default()
+    }
+
+    fn of_network(&mut self, network: &Cidr) -> &mut Positions {
+        let shape = network.shape();
+        let at = self.networks.iter().position(|(known, _)| *known == shape).unwrap_or_else(|| {
+            self.networks.push((shape, HashMap::new()));
+            self.networks.len() - 1
+        });
+        self.networks[at].1.entry(network.network()).or_default()
+    }
+
+    fn positions(&self) -> impl Iterator<Item = &Positions> {
+        let networks = self.networks.iter().flat_map(|(_, networks)| networks.values());
+        self.subjects.values().chain(networks)
     }
 }
 

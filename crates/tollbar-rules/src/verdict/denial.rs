@@ -19,6 +19,10 @@ pub enum DenialCode {
     Banned,
     /// The request lacks an attribute that a rule cannot do without.
     MissingAttribute,
+    /// The attribute from which a rule takes the cost is no number.
+    InvalidCost,
+    /// The path has a backslash or a NUL in it.
+    AmbiguousPath,
     /// The request's id came with something else before.
     RequestIdReused,
     /// What the rules count by is too long for a receipt or a lease.
@@ -33,11 +37,13 @@ pub enum DenialCode {
 
 impl DenialCode {
     /// Every code there is.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::RateLimitExceeded,
         Self::CostExceedsLimit,
         Self::Banned,
         Self::MissingAttribute,
+        Self::InvalidCost,
+        Self::AmbiguousPath,
         Self::RequestIdReused,
         Self::ReceiptTooLong,
         Self::TooManyLimits,
@@ -53,6 +59,8 @@ impl DenialCode {
             Self::CostExceedsLimit => "cost_exceeds_limit",
             Self::Banned => "banned",
             Self::MissingAttribute => "missing_attribute",
+            Self::InvalidCost => "invalid_cost",
+            Self::AmbiguousPath => "ambiguous_path",
             Self::RequestIdReused => "request_id_reused",
             Self::ReceiptTooLong => "receipt_too_long",
             Self::TooManyLimits => "too_many_limits",
@@ -68,6 +76,8 @@ impl DenialCode {
         match self {
             Self::RateLimitExceeded | Self::CostExceedsLimit | Self::Banned => false,
             Self::MissingAttribute
+            | Self::InvalidCost
+            | Self::AmbiguousPath
             | Self::RequestIdReused
             | Self::ReceiptTooLong
             | Self::TooManyLimits
@@ -108,9 +118,19 @@ impl Verdict {
                 }
                 _ => "This request lacks an attribute that its rule counts by".into(),
             },
-            DenialCode::RequestIdReused => {
-                "This request id came with another cost or under other limits: send a new one"
+            DenialCode::InvalidCost => match self.reason() {
+                Reason::InvalidCost { attribute, .. } => {
+                    format!("`{attribute}` is the cost of this request: send a whole number").into()
+                }
+                _ => "The cost of this request is not a whole number".into(),
+            },
+            DenialCode::AmbiguousPath => {
+                "This path has a backslash or a NUL in it, which servers read in different ways: \
+                 send it without"
                     .into()
+            }
+            DenialCode::RequestIdReused => {
+                "This request id came with another request before: send a new one".into()
             }
             DenialCode::ReceiptTooLong => {
                 "What the rules count by is too long for a receipt or a lease: send shorter \

@@ -76,6 +76,8 @@ impl Verdict {
             (None, Reason::MissingAttribute { .. }) => {
                 CheckOutcome::Rejected(DenialCode::MissingAttribute)
             }
+            (None, Reason::InvalidCost { .. }) => CheckOutcome::Rejected(DenialCode::InvalidCost),
+            (None, Reason::AmbiguousPath) => CheckOutcome::Rejected(DenialCode::AmbiguousPath),
             (None, Reason::Banned { .. }) => CheckOutcome::Rejected(DenialCode::Banned),
             (None, Reason::TooManyLimits { .. }) => {
                 CheckOutcome::Rejected(DenialCode::TooManyLimits)

@@ -51,6 +51,7 @@ impl Verdict {
     /// # }
     /// ```
     pub fn meter(&self, request: &Request<'_>, mut each: impl FnMut(UsageRecord<'_>)) {
+        let request = &*self.snapshot.fold(request);
         if request.cost() == 0 {
             return;
         }
@@ -79,6 +80,7 @@ impl Verdict {
             StoredReason::Unlimited(at)
             | StoredReason::Exempt { rule: at, .. }
             | StoredReason::MissingAttribute { rule: at, .. }
+            | StoredReason::InvalidCost { rule: at }
             | StoredReason::Banned { rule: Some(at), .. } => {
                 tell(at, self.snapshot.cost(at, request));
             }

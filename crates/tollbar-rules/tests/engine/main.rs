@@ -15,6 +15,7 @@ mod limits;
 mod metering;
 mod outage;
 mod overrides;
+mod paths;
 mod permits;
 mod readings;
 mod receipts;

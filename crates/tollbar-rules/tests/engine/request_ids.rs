@@ -220,3 +220,45 @@ fn ids_are_of_any_length() {
     }
     expect(&engine, &[("GET / cost=0", "allow a 6")]);
 }
+
+/// One id paid for any number of paths under one rule.
+#[test]
+fn an_id_is_bound_to_the_request_and_not_to_what_no_rule_looks_at() {
+    let engine = engine(
+        "rules:
+         - name: a
+           per: user
+           match: { region: [eu, us] }
+           exempt: [{ partner: gold }]
+           cost: [{ match: { size: big }, cost: 2 }]
+           tiers: { free: 9/h, pro: 9/h }
+           limit: 9/h
+         - { name: other, match: { beta: x }, per: user, limit: 9/h, mode: shadow }",
+    );
+    let first = "GET /p user=1 region=eu partner=no size=s tier=free trace=1 beta=y id=x";
+    assert_eq!(answer(&check(&engine, first)), "allow a 8");
+    for (from, to, expected) in [
+        ("trace=1", "trace=2", "allow a 8"),
+        ("beta=y", "beta=z", "allow a 8"),
+        ("GET /p", "GET //p/", "allow a 8"),
+        ("GET", "POST", "busy (id reused)"),
+        ("/p", "/q", "busy (id reused)"),
+        ("region=eu", "region=us", "busy (id reused)"),
+        ("partner=no", "partner=none", "busy (id reused)"),
+        ("size=s", "size=t", "busy (id reused)"),
+        ("tier=free", "tier=pro", "busy (id reused)"),
+    ] {
+        assert_eq!(answer(&check(&engine, &first.replace(from, to))), expected, "{to}");
+    }
+    assert_eq!(answer(&check(&engine, &first.replace(" id=x", " cost=0"))), "allow a 8");
+}
+
+#[test]
+fn a_request_is_answered_again_as_often_as_the_engine_says() {
+    let text = rules("rules: [{ name: a, algorithm: fixed_window, limit: 2/day }]");
+    let engine = Engine::builder(text).clock(clock()).request_id_replays(2).build();
+    for left in [1, 1, 1, 0, 0, 0] {
+        expect(&engine, &[("GET / id=x", &format!("allow a {left}"))]);
+    }
+    expect(&engine, &[("GET / id=x", "deny a"), ("GET / cost=0", "allow a 0")]);
+}

@@ -84,6 +84,8 @@ pub(crate) fn answer(verdict: &Verdict) -> String {
         Reason::Unlimited(rule) => format!("{} (unlimited)", rule.name),
         Reason::Exempt(rule, _) => format!("{} (exempt)", rule.name),
         Reason::MissingAttribute { rule, attribute } => format!("{} (no {attribute})", rule.name),
+        Reason::InvalidCost { rule, attribute } => format!("{} (bad {attribute})", rule.name),
+        Reason::AmbiguousPath => "(ambiguous path)".to_owned(),
         Reason::TooManyLimits { count } => format!("({count} limits)"),
         Reason::RequestIdReused => "(id reused)".to_owned(),
         Reason::ReceiptTooLong => "(too long)".to_owned(),

@@ -19,8 +19,8 @@ pub struct ChargedAnswer {
     pub stamp: u64,
 }
 
-/// Who asked for what.
-type RequestContent = Vec<(Vec<u8>, Identity, u64, Role)>;
+/// Who asked for what, and the content of the request id.
+type RequestContent = (Vec<(Vec<u8>, Identity, u64, Role)>, u128);
 
 /// Everything that was ever marked.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +34,7 @@ struct AnsweredRequest {
     asked: RequestContent,
     answers: Vec<ChargedAnswer>,
     until: Timestamp,
+    replays: u8,
 }
 
 /// That a request id came back with another question.
@@ -52,7 +53,7 @@ impl Oracle {
         once: Option<Once<'_>>,
         hold: Option<Hold>,
     ) -> Result<Vec<ChargedAnswer>, RequestIdReused> {
-        let asked: RequestContent = batch
+        let entries = batch
             .iter()
             .map(|each| {
                 (
@@ -63,15 +64,18 @@ impl Oracle {
                 )
             })
             .collect();
+        let asked: RequestContent = (entries, once.map_or(0, |once| once.content));
         if let Some(once) = once
-            && let Some(before) = self.records.answered.get(once.request_id)
+            && let Some(before) = self.records.answered.get_mut(once.request_id)
             && now < before.until
         {
-            return if before.asked == asked {
-                Ok(before.answers.clone())
-            } else {
-                Err(RequestIdReused)
-            };
+            if before.asked != asked {
+                return Err(RequestIdReused);
+            }
+            if before.replays < once.replays_max {
+                before.replays += 1;
+                return Ok(before.answers.clone());
+            }
         }
         let answers = self.check_all(now, Charge::AllOrNone, batch);
         let stamps: Vec<u64> = (0..batch.len()).map(|at| self.stamp(batch, &answers, at)).collect();
@@ -84,7 +88,8 @@ impl Oracle {
             if let Some(once) = once {
                 let leases = batch.iter().filter_map(|each| each.policy.lease_ttl());
                 let until = now.after(leases.fold(once.ttl, Duration::min));
-                let answered = AnsweredRequest { asked, answers: answers.clone(), until };
+                let answered =
+                    AnsweredRequest { asked, answers: answers.clone(), until, replays: 0 };
                 self.records.answered.insert(once.request_id.to_vec(), answered);
             }
             if let Some(hold) = hold {

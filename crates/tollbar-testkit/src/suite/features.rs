@@ -124,7 +124,7 @@ fn several_counters_as_declared(factory: &Factory<'_>) {
 
 fn request_ids_as_declared(factory: &Factory<'_>) {
     let (subject, policy) = (factory(minute_start()), bucket());
-    let once = Once { request_id: b"id", ttl: TTL };
+    let once = Once::new(b"id", TTL);
     for _ in 0..2 {
         let mut entries = [Entry::new(KEY, &policy)];
         let answer = subject.store().decide(Batch::all_or_none(&mut entries).once(once)).wait();

@@ -189,7 +189,7 @@ impl<'s> Player<'s> {
             }
             SettlementAction::Once { request_id, ttl_us, entries, .. } => {
                 let ttl = Duration::from_micros(*ttl_us);
-                let once = Once { request_id: request_id.as_bytes(), ttl };
+                let once = Once::new(request_id.as_bytes(), ttl);
                 let charged =
                     self.subject.check_marked(now, &self.asked(entries), Some(once), None);
                 SettlementAction::Once {

@@ -114,7 +114,7 @@ fn backend_of_one_key_per_swap_declares_what_it_cannot_do() {
     }
     let mut single = [Entry::new("a", &policy)];
     let (id, ttl) = (ReservationId(1), Duration::from_mins(1));
-    let once = Once { request_id: b"id", ttl };
+    let once = Once::new(b"id", ttl);
     assert!(is_unsupported(&store.decide(Batch::all_or_none(&mut single).once(once)).wait()));
     assert!(is_unsupported(
         &store.decide(Batch::all_or_none(&mut single).held(Hold { id, ttl })).wait()
@@ -134,7 +134,7 @@ fn more_counters_than_one_swap_holds_are_a_mistake() {
     let backend = MemoryBackend::new(ManualClock::at(NOW), 3);
     let store = CounterStore::new(backend, [1; 32]);
     let policy = Policy::token_bucket("4/min").unwrap();
-    let once = Once { request_id: b"id", ttl: Duration::from_mins(1) };
+    let once = Once::new(b"id", Duration::from_mins(1));
     let mut entries: Vec<Entry<'_>> = ["a", "b", "c"].map(|key| Entry::new(key, &policy)).into();
     store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
     let error = store.decide(Batch::all_or_none(&mut entries).once(once)).wait().unwrap_err();

@@ -11,6 +11,7 @@ pub struct ChargeIds {
     receipt_key: ReceiptKey,
     reservations: ReservationIds,
     request_id_ttl: Duration,
+    replays_max: u8,
 }
 
 /// The names under which a batch is charged.
@@ -30,7 +31,14 @@ impl ChargeIds {
     /// `request_id_ttl`.
     #[must_use]
     pub fn new(receipt_key: ReceiptKey, request_id_ttl: Duration) -> Self {
-        Self { receipt_key, reservations: ReservationIds::new(), request_id_ttl }
+        let reservations = ReservationIds::new();
+        Self { receipt_key, reservations, request_id_ttl, replays_max: Once::REPLAYS_MAX_DEFAULT }
+    }
+
+    /// Sets how often a request with an id is answered again for one charge.
+    #[must_use]
+    pub fn with_replays_max(self, replays_max: u8) -> Self {
+        Self { replays_max, ..self }
     }
 
     /// Signs the receipts of these charges.
@@ -48,7 +56,9 @@ impl ChargeIds {
         request_id: Option<&'a [u8]>,
         reserve_for: Option<Duration>,
     ) -> Marks<'a> {
-        let once = request_id.map(|request_id| Once { request_id, ttl: self.request_id_ttl });
+        let replays_max = self.replays_max;
+        let once = request_id
+            .map(|request_id| Once { replays_max, ..Once::new(request_id, self.request_id_ttl) });
         let hold = reserve_for.map(|ttl| {
             let id = match request_id {
                 Some(request_id) => self.receipt_key.id_of_request(request_id),
@@ -61,6 +71,12 @@ impl ChargeIds {
 }
 
 impl<'a> Marks<'a> {
+    /// Binds the request id to the [content](Once::content) of its request.
+    #[must_use]
+    pub fn with_content(self, content: u128) -> Self {
+        Self { once: self.once.map(|once| Once { content, ..once }), ..self }
+    }
+
     /// The id that the request is remembered by.
     #[must_use]
     pub fn request_id(&self) -> Option<&'a [u8]> {

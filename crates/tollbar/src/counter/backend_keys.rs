@@ -49,9 +49,15 @@ impl BackendKeys {
         self.key(Domain::Reservation, &[&id.0.to_le_bytes()])
     }
 
-    /// What has to be the same when a request id comes back: the counters, costs and roles.
-    pub(super) fn fingerprint(&self, entries: &[Entry<'_>], counters: &[CounterKey]) -> u64 {
-        let mut bytes = Vec::with_capacity(entries.len() * 25);
+    /// What has to be the same when a request id comes back: the content, the counters, costs and roles.
+    pub(super) fn fingerprint(
+        &self,
+        content: u128,
+        entries: &[Entry<'_>],
+        counters: &[CounterKey],
+    ) -> u64 {
+        let mut bytes = Vec::with_capacity(16 + entries.len() * 25);
+        bytes.extend(content.to_le_bytes());
         for (entry, counter) in entries.iter().zip(counters) {
             bytes.extend(counter.as_bytes());
             bytes.extend(entry.cost.to_le_bytes());

@@ -74,6 +74,7 @@ pub(super) struct BatchStep<'b, 'e> {
     once: Option<(CounterKey, u64)>,
     hold: Option<(CounterKey, u64)>,
     fingerprint: u64,
+    replays_max: u8,
 }
 
 impl<'b, 'e> BatchStep<'b, 'e> {
@@ -85,10 +86,12 @@ impl<'b, 'e> BatchStep<'b, 'e> {
     ) -> Self {
         let counters = Counters::from_entries(backend_keys, entries);
         let keys: Vec<CounterKey> = counters.of.iter().map(|at| counters.keys[*at]).collect();
-        let fingerprint = if once.is_some() { backend_keys.fingerprint(entries, &keys) } else { 0 };
+        let fingerprint =
+            once.map_or(0, |once| backend_keys.fingerprint(once.content, entries, &keys));
+        let replays_max = once.map_or(0, |once| once.replays_max);
         let once = once.map(|once| (backend_keys.request(once.request_id), micros(once.ttl)));
         let hold = hold.map(|hold| (backend_keys.reservation(hold.id), micros(hold.ttl)));
-        Self { entries, counters, once, hold, fingerprint }
+        Self { entries, counters, once, hold, fingerprint, replays_max }
     }
 
     /// The keys it reads: the counters', then those of the request id and of the reservation.
@@ -104,8 +107,10 @@ impl<'b, 'e> BatchStep<'b, 'e> {
         now: Timestamp,
     ) -> Result<Vec<Change>, StoreError> {
         let marks = &values[self.counters.keys.len()..];
-        if self.once.is_some() && self.is_answered(&marks[0], now)? {
-            return Ok(Vec::new());
+        if self.once.is_some()
+            && let Some(replayed) = self.replay(&marks[0], now)?
+        {
+            return Ok(vec![replayed]);
         }
         let before = self.counters.read(values)?;
         let mut after = before.clone();
@@ -160,16 +165,22 @@ impl<'b, 'e> BatchStep<'b, 'e> {
         Ok(self.counters.changes(&before, &after))
     }
 
-    /// True if the request was allowed under its id before: its entries then hold the answer it got.
-    fn is_answered(&mut self, mark: &Value, now: Timestamp) -> Result<bool, StoreError> {
-        let Some([first, ..]) = mark_words(mark, now) else {
-            return Ok(false);
+    /// Answers a request that was allowed under its id before: its entries then hold the answer it got.
+    /// Returns the mark that counts the replay; `None` if the request is to be decided.
+    fn replay(&mut self, mark: &Value, now: Timestamp) -> Result<Option<Change>, StoreError> {
+        let Some(words @ [first, ..]) = mark_words(mark, now) else {
+            return Ok(None);
         };
-        let words = mark_words(mark, now).unwrap_or_default();
         let len =
             decision_words::len(*first, self.fingerprint).ok_or(StoreError::RequestIdReused)?;
+        let Some(replayed) = decision_words::replay(*first, self.replays_max) else {
+            return Ok(None);
+        };
         decision_words::read(words.get(..len).unwrap_or(words), self.entries);
-        Ok(true)
+        let mut after = mark.words.clone();
+        after[1] = replayed;
+        let forgettable_at = Timestamp::from_micros(after[0]);
+        Ok(Some(Change { at: self.counters.keys.len(), after, forgettable_at }))
     }
 
     fn charge(&mut self, at: usize, counters: &mut [Counter], now: Timestamp) {

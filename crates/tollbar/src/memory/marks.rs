@@ -32,6 +32,7 @@ pub(super) struct BatchMarks {
     hold: Option<(Mark, ReservationId)>,
     /// Of the question: what has to be the same when a request id comes back.
     fingerprint: u64,
+    replays_max: u8,
 }
 
 #[derive(Clone, Copy)]
@@ -62,26 +63,34 @@ impl MemoryStore {
         hold: Option<Hold>,
         entries: &[Entry<'_>],
     ) -> BatchMarks {
-        let once = once.map(|once| Mark {
-            id: self.hash.salted(once.request_id, ONCE_SALT),
-            ttl_us: micros(once.ttl),
-        });
         let hold = hold
             .map(|hold| (Mark { id: self.hold_id(hold.id), ttl_us: micros(hold.ttl) }, hold.id));
-        let fingerprint = if once.is_some() { self.fingerprint(entries) } else { 0 };
-        BatchMarks { once, hold, fingerprint }
+        let Some(once) = once else {
+            return BatchMarks { hold, ..BatchMarks::default() };
+        };
+        BatchMarks {
+            once: Some(Mark {
+                id: self.hash.salted(once.request_id, ONCE_SALT),
+                ttl_us: micros(once.ttl),
+            }),
+            hold,
+            fingerprint: self.fingerprint(once.content, entries),
+            replays_max: once.replays_max,
+        }
     }
 
     fn hold_id(&self, id: ReservationId) -> CounterId {
         self.hash.salted(&id.0.to_le_bytes(), HOLD_SALT)
     }
 
-    fn fingerprint(&self, entries: &[Entry<'_>]) -> u64 {
+    fn fingerprint(&self, content: u128, entries: &[Entry<'_>]) -> u64 {
+        const CONTENT_BYTES: usize = 16;
         const BYTES_PER_ENTRY: usize = 17;
         let mut bytes = ArrayVec::<
             u8,
-            { BYTES_PER_ENTRY * crate::memory::batch_decision::BATCH_ENTRIES_MAX },
+            { CONTENT_BYTES + BYTES_PER_ENTRY * crate::memory::batch_decision::BATCH_ENTRIES_MAX },
         >::new();
+        bytes.extend(content.to_le_bytes());
         for entry in entries {
             bytes.extend(self.hash.id(entry.key, entry.policy).get().to_le_bytes());
             bytes.extend(entry.cost.to_le_bytes());
@@ -91,7 +100,7 @@ impl MemoryStore {
     }
 
     /// True where the request was allowed under its id before: its entries now hold the answer it
-    /// got then.
+    /// got then. False once it was answered so too often: it is decided anew.
     pub(super) fn is_answered(
         &self,
         marks: &BatchMarks,
@@ -111,11 +120,15 @@ impl MemoryStore {
         let Some(len) = decision_words::len(first[0], marks.fingerprint) else {
             return Err(StoreError::RequestIdReused);
         };
+        let Some(replayed) = decision_words::replay(first[0], marks.replays_max) else {
+            return Ok(false);
+        };
         let more = &mut more[..len.saturating_sub(FIRST_WORDS)];
         if !more.is_empty() && !self.request_ids.load_live(guard, once.id, now_us, more) {
             // Forgotten early, in part. That was counted; the request is as new.
             return Ok(false);
         }
+        self.request_ids.set_first_word(guard, once.id, FIRST_WORDS, replayed);
         decision_words::read(&words[..len], entries);
         Ok(true)
     }

@@ -124,6 +124,19 @@ impl WideTable {
         }
     }
 
+    /// Replaces the first word of the entry of `id` among those of at least `words` words, if it is there.
+    pub(super) fn set_first_word(
+        &self,
+        guard: &ShardGuard<'_>,
+        id: CounterId,
+        words: usize,
+        first: u64,
+    ) {
+        if let Some(EntryPosition { class, entry }) = self.find(guard, id, words) {
+            self.classes[class].state(entry)[0].store(first, Ordering::Relaxed);
+        }
+    }
+
     /// Stores `state`, where it was found or, for a newcomer, in place of the lowest-ranked entry of
     /// its bucket.
     pub(super) fn save(

@@ -1,6 +1,6 @@
 //! The answers of an allowed batch as words, so that they can be given again.
 //!
-//! The first word is the question's fingerprint and how many words there are. Of each entry follow what remained (and in the bits
+//! The first word is the question's fingerprint, how often it was answered again, and how many words there are. Of each entry follow what remained (and in the bits
 //! above it the outcome, and which words follow), when it resets, the charge's stamp or, for a shadow
 //! that denied, its retry-after; then the limit where it is not the policy's, and the delay where
 //! there is one.
@@ -24,8 +24,14 @@ pub(crate) const FIRST_WORDS: usize = 4;
 /// How many entries always fit, unless they have delays or limits of their own.
 const ENTRIES_MAX: usize = (STATE_WORDS_MAX - 1) / 3;
 
-/// The low bits of the first word.
+/// The low bits of the first word: how many words there are.
 const LEN_MASK: u64 = 0x7f;
+
+/// The bits above them: how often the answers were given again.
+const REPLAYS_SHIFT: u32 = 7;
+const REPLAYS_MASK: u64 = 0xff << REPLAYS_SHIFT;
+
+const FINGERPRINT_MASK: u64 = !(LEN_MASK | REPLAYS_MASK);
 
 const DENY: u64 = 1 << 63;
 const BUSY: u64 = 1 << 62;
@@ -37,7 +43,7 @@ pub(crate) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<DecisionW
     let too_large =
         |_| StoreError::BatchTooLarge { entries: entries.len(), entries_max: ENTRIES_MAX };
     let mut words = DecisionWords::new();
-    words.try_push(fingerprint & !LEN_MASK).map_err(too_large)?;
+    words.try_push(fingerprint & FINGERPRINT_MASK).map_err(too_large)?;
     for entry in entries {
         let Some(decision) = entry.decision else { continue };
         let (outcome, third) = match decision.outcome() {
@@ -68,13 +74,19 @@ pub(crate) fn write(fingerprint: u64, entries: &[Entry<'_>]) -> Result<DecisionW
 /// How many words there are, by the first one; `None` where it is of another question.
 pub(crate) fn len(first: u64, fingerprint: u64) -> Option<usize> {
     let len = (first & LEN_MASK) as usize;
-    let is_same = first & !LEN_MASK == fingerprint & !LEN_MASK;
+    let is_same = (first ^ fingerprint) & FINGERPRINT_MASK == 0;
     (is_same && len <= STATE_WORDS_MAX).then_some(len)
 }
 
 /// How many words there are, by the first one, whatever the question was.
 pub(crate) fn stored_len(first: u64) -> usize {
     ((first & LEN_MASK) as usize).min(STATE_WORDS_MAX)
+}
+
+/// Returns the first word of answers that are given once more; `None` if they were given `replays_max` times.
+pub(crate) fn replay(first: u64, replays_max: u8) -> Option<u64> {
+    let replays = (first & REPLAYS_MASK) >> REPLAYS_SHIFT;
+    (replays < u64::from(replays_max)).then_some(first + (1 << REPLAYS_SHIFT))
 }
 
 /// Leaves the answers in `entries`.

@@ -49,6 +49,22 @@ pub struct Once<'a> {
     pub request_id: &'a [u8],
     /// For how long an allowed one is remembered.
     pub ttl: Duration,
+    /// A hash of what else has to be the same when the id comes back, besides the counters, costs and roles
+    /// of the entries. No client may be able to find two requests with the same one.
+    pub content: u128,
+    /// How often the request is answered again for one charge. After that it is decided, and charged, anew.
+    pub replays_max: u8,
+}
+
+impl<'a> Once<'a> {
+    /// The replays of a request unless the user says otherwise.
+    pub const REPLAYS_MAX_DEFAULT: u8 = 8;
+
+    /// A batch that nothing but its entries tells from others, with the default number of replays.
+    #[must_use]
+    pub fn new(request_id: &'a [u8], ttl: Duration) -> Self {
+        Self { request_id, ttl, content: 0, replays_max: Self::REPLAYS_MAX_DEFAULT }
+    }
 }
 
 /// One charge of a reservation and what it came to. The store writes into it what it has done.

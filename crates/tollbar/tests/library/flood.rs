@@ -202,7 +202,8 @@ const REQUEST_IDS: u32 = 2 * REQUEST_IDS_MAX as u32;
 /// Sends request `id`, which pays for one token of `policy`; true where it is allowed.
 fn send(store: &MemoryStore, id: u32, policy: &Policy) -> bool {
     let mut entries = [Entry::new("key", policy)];
-    let once = Once { request_id: &id.to_le_bytes(), ttl: Duration::from_mins(10) };
+    let request_id = id.to_le_bytes();
+    let once = Once::new(&request_id, Duration::from_mins(10));
     store.decide(Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
     Decisions::from_entries(&entries).is_allowed()
 }

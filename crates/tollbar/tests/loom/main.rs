@@ -257,7 +257,7 @@ fn cancel(store: &MemoryStore, policy: &Policy, id: u128, stamp: u64, reserved: 
 
 fn once(store: &MemoryStore, policy: &Policy) -> u64 {
     let mut entries = [Entry::new("key", policy)];
-    let once = Once { request_id: b"id", ttl: Duration::from_secs(60) };
+    let once = Once::new(b"id", Duration::from_secs(60));
     store.decide(tollbar::Batch::all_or_none(&mut entries).once(once)).wait().unwrap();
     entries[0].decision().unwrap().remaining().unwrap()
 }

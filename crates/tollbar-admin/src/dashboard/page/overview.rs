@@ -65,5 +65,5 @@ pub(crate) async fn show(context: &PageContext<'_>) -> PageResult {
 pub(crate) fn watch(context: &PageContext<'_>) -> PageResult {
     context.actor().reach(Permission::SeeAll)?;
     let (admin, sessions) = (Arc::clone(context.admin), Arc::clone(context.sessions));
-    context.live.watch(admin, sessions, context.session.id)
+    context.live.watch(admin, sessions, &context.session)
 }

@@ -102,11 +102,26 @@ async fn there_are_at_most_so_many_and_the_idle_make_room() {
     let first = begun(&sessions, token_id, at(0));
     let second = begun(&sessions, token_id, at(1));
     for ms in 2..=SESSIONS_MAX as u64 {
-        begun(&sessions, token_id, at(ms));
+        let other = i64::try_from(ms).unwrap() + token_id;
+        begun(&sessions, other, at(ms));
     }
     assert_eq!(sessions.lock().len(), SESSIONS_MAX);
     assert!(sessions.resume(repository, first, at(5_000)).await.unwrap().is_none());
     assert!(sessions.resume(repository, second, at(5_000)).await.unwrap().is_some());
+}
+
+/// 1,030 logins of the weakest token signed everybody out.
+#[tokio::test]
+async fn a_token_signs_out_itself_and_nobody_else() {
+    let database = TokenDatabase::new("per-token").await;
+    let (repository, token_id) = (&database.repository, database.token_id);
+    let sessions = Sessions::default();
+    let operator = begun(&sessions, token_id, at(0));
+    let ids: Vec<_> = (1..=1_030).map(|ms| begun(&sessions, token_id + 1, at(ms))).collect();
+    assert_eq!(sessions.lock().len(), 1 + SESSIONS_PER_TOKEN_MAX);
+    assert!(sessions.resume(repository, operator, at(2_000)).await.unwrap().is_some());
+    let kept = ids.iter().rev().take(SESSIONS_PER_TOKEN_MAX);
+    assert!(kept.into_iter().all(|id| sessions.lock().contains_key(id)), "the latest stay");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Bans and boosts: what becomes of one subject, under one rule or all.
 
+use serde_json::json;
+
 use super::audit::AuditEntry;
 use super::{TEXT_BYTES_MAX, check_name, check_text};
 use crate::database::queries::audit::{self};
@@ -117,6 +119,20 @@ async fn audit_change<S: Sql>(
     };
     let entry =
         AuditEntry { kind: AuditKind::Key, rule: None, action, version: None, before, after };
+    audit::write(sql, entry, actor).await
+}
+
+/// Writes a reset into the audit, as an update of a key: the table knows no action of its own for it.
+pub(crate) async fn audit_reset<S: Sql>(
+    sql: &S,
+    rule: &str,
+    subject: &str,
+    actor: &str,
+) -> Result<()> {
+    check_name("actor", actor)?;
+    let reset = json!({ "ruleId": rule, "subject": subject, "reset": true });
+    let (kind, action, after) = (AuditKind::Key, AuditAction::Update, Some(&reset));
+    let entry = AuditEntry { kind, rule: None, action, version: None, before: None, after };
     audit::write(sql, entry, actor).await
 }
 

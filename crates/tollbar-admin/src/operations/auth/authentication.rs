@@ -1,20 +1,20 @@
-//! Authentication: tokens are looked up by their hash, cached for a moment, and wrong ones are limited
-//! by address. What a known token may do is [`access`](super::access)'s business.
+//! Authentication: tokens are looked up by their hash and cached for a moment. Wrong ones are limited, and those that
+//! worked lately are exempt from that. What a known token may do is [`access`](super::access)'s business.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollbar::{Limiter, Outcome, Policy, Timestamp};
+use tollbar::Timestamp;
 use tracing::warn;
 
 use super::access::Actor;
 use super::credential::TokenHash;
 use crate::database::{Repository, TokenRow};
+use tollbar_daemon::auth_failures::AuthFailures;
 use tollbar_daemon::net::Peer;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::tasks::spawn_short;
@@ -23,28 +23,25 @@ use tollbar_daemon::tasks::spawn_short;
 /// on all of them within a second.
 const CACHED_FOR: Duration = Duration::from_millis(500);
 
-/// Tokens that are cached at once.
+/// How long a token that worked is looked up however many wrong ones come from its address.
+const RECENT_FOR: Duration = Duration::from_hours(24);
+
+/// Tokens that are kept as cached or recent at once.
 const CACHED_MAX: usize = 1_024;
 
 /// A use is written down if the last one that was is so long ago.
 const USE_EVERY: Duration = Duration::from_mins(1);
 
-/// Wrong tokens of one address.
-const FAILURES: &str = "10/min";
-
-/// Addresses whose wrong tokens are counted at once.
-const ADDRESSES_MAX: usize = 10_000;
-
 /// Finds out whose token a request bears.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     cached: Mutex<HashMap<[u8; 32], CachedToken>>,
-    failures: Limiter,
+    failures: Arc<AuthFailures>,
     /// Uses that are not written down yet.
     used: Arc<Mutex<BTreeMap<i64, Timestamp>>>,
 }
 
-/// A token that was looked up and is valid.
+/// A token that was valid when it was looked up.
 #[derive(Debug, Clone)]
 struct CachedToken {
     actor: Arc<Actor>,
@@ -68,10 +65,7 @@ const REVOKED: &str = "the token was revoked: ask an administrator for another o
 const EXPIRED: &str = "the token has expired: ask an administrator for another one";
 
 impl Authenticator {
-    pub(crate) fn new() -> Self {
-        let limit = Policy::token_bucket(FAILURES).expect("the limit is part of the program");
-        let failures = Limiter::builder(limit).max_keys(ADDRESSES_MAX).build();
-        let failures = failures.expect("a store of its own needs no name");
+    pub(crate) fn new(failures: Arc<AuthFailures>) -> Self {
         Self { cached: Mutex::default(), failures, used: Arc::default() }
     }
 
@@ -83,26 +77,29 @@ impl Authenticator {
     ) -> Result<Arc<Actor>, Problem> {
         let token = presented.token.ok_or_else(|| Problem::unauthorized(NO_TOKEN))?;
         let Some(hash) = TokenHash::parse(token) else {
-            return Err(self.fail(presented.peer, UNKNOWN));
+            return Err(self.fail(presented.peer, token, UNKNOWN));
         };
-        if let Some(actor) = self.cached(&hash, presented.now) {
-            return Ok(actor);
+        let recent = self.recent(&hash, presented.now);
+        if let Some(cached) = recent.as_ref().filter(|recent| recent.is_valid(presented.now)) {
+            return Ok(Arc::clone(&cached.actor));
         }
-        // Whoever has sent too many wrong ones does not get to ask the database either. Tokens in use
-        // are known, so a neighbour behind the same address locks nobody out.
-        let failures = self.failures.peek(&address(presented.peer));
-        if failures.remaining() == Some(0) {
-            return Err(too_many_failures(self.failures.check(&address(presented.peer)).outcome()));
+        // The database is not asked about a guess too many.
+        if recent.is_none()
+            && let Some(seconds) = self.failures.retry_after_s(presented.peer, token)
+        {
+            return Err(Problem::too_many_failures(seconds));
         }
-        let Some(row) = repository.token_by_hash(hash.bytes()).await? else {
-            return Err(self.fail(presented.peer, UNKNOWN));
+        let row = repository.token_by_hash(hash.bytes()).await?;
+        let row = match row {
+            None => Err(UNKNOWN),
+            Some(row) if row.revoked_at.is_some() => Err(REVOKED),
+            Some(row) if row.expires_at.is_some_and(|end| end <= presented.now) => Err(EXPIRED),
+            Some(row) => Ok(row),
         };
-        if row.revoked_at.is_some() {
-            return Err(self.fail(presented.peer, REVOKED));
-        }
-        if row.expires_at.is_some_and(|end| end <= presented.now) {
-            return Err(self.fail(presented.peer, EXPIRED));
-        }
+        let row = row.map_err(|why| {
+            self.all_cached().remove(hash.bytes());
+            self.fail(presented.peer, token, why)
+        })?;
         self.record_use(repository, &row, presented.now);
         let actor = Arc::new(Actor::new(&row));
         let cached = CachedToken {
@@ -110,37 +107,33 @@ impl Authenticator {
             checked_at: presented.now,
             expires_at: row.expires_at,
         };
-        let mut all = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= CACHED_MAX {
-            all.retain(|_, token| token.is_valid(presented.now));
-        }
-        // With so many in use at once the rest is looked up each time.
-        if all.len() < CACHED_MAX {
-            all.insert(*hash.bytes(), cached);
+        let mut all = self.all_cached();
+        all.insert(*hash.bytes(), cached);
+        if all.len() > CACHED_MAX {
+            let oldest = all.iter().min_by_key(|(_, token)| token.checked_at);
+            if let Some(oldest) = oldest.map(|(hash, _)| *hash) {
+                all.remove(&oldest);
+            }
         }
         Ok(actor)
     }
 
-    fn cached(&self, hash: &TokenHash, now: Timestamp) -> Option<Arc<Actor>> {
-        let mut all = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        match all.get(hash.bytes()) {
-            Some(cached) if cached.is_valid(now) => Some(Arc::clone(&cached.actor)),
-            Some(_) => {
-                all.remove(hash.bytes());
-                None
-            }
-            None => None,
-        }
+    fn all_cached(&self) -> MutexGuard<'_, HashMap<[u8; 32], CachedToken>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the token if it worked in the last [`RECENT_FOR`].
+    fn recent(&self, hash: &TokenHash, now: Timestamp) -> Option<CachedToken> {
+        let recent = self.all_cached().get(hash.bytes()).cloned();
+        recent.filter(|recent| now < recent.checked_at.after(RECENT_FOR))
     }
 
     /// Counts a wrong token.
-    fn fail(&self, peer: Peer, why: &'static str) -> Problem {
-        let outcome = self.failures.check(&address(peer)).outcome();
-        if outcome == Outcome::Allow {
-            warn!(%peer, why, "a token was refused");
-            return Problem::unauthorized(why);
+    fn fail(&self, peer: Peer, token: &[u8], why: &'static str) -> Problem {
+        match self.failures.record("admin", peer, token, why).retry_after_s {
+            Some(seconds) => Problem::too_many_failures(seconds),
+            None => Problem::unauthorized(why),
         }
-        too_many_failures(outcome)
     }
 
     /// Has the use of a token written down, at most once a minute, together with those of others.
@@ -173,28 +166,5 @@ impl CachedToken {
         now >= self.checked_at
             && now < self.checked_at.after(CACHED_FOR)
             && self.expires_at.is_none_or(|end| now < end)
-    }
-}
-
-fn too_many_failures(outcome: Outcome) -> Problem {
-    let retry_after_us = match outcome {
-        Outcome::Deny { retry_after_us } => retry_after_us,
-        _ => 1,
-    };
-    Problem::too_many_failures(retry_after_us.div_ceil(1_000_000).max(1))
-}
-
-/// Whose failures are counted together: an address, of IPv6 the network that one customer has.
-fn address(peer: Peer) -> [u8; 16] {
-    let Peer::Tcp(peer) = peer else {
-        return [0; 16];
-    };
-    match peer.ip().to_canonical() {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => {
-            let mut octets = address.octets();
-            octets[8..].fill(0);
-            octets
-        }
     }
 }

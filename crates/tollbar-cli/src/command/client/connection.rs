@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tollbar_tls::Pem;
+use tollbar_tls::{Identity, Pem};
 
 use super::{ANSWER_TIME_MAX, ApiError, ApiRequest};
 
@@ -36,6 +36,25 @@ pub(crate) enum ServerAddress {
 pub(super) struct Connector {
     address: ServerAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// The files of the certificate that the daemon is shown. There are both or none.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ClientCertificate<'p> {
+    pub(super) cert: Option<&'p Path>,
+    pub(super) key: Option<&'p Path>,
+}
+
+impl ClientCertificate<'_> {
+    fn identity(self) -> Result<Option<Identity>, String> {
+        let (Some(cert), Some(key)) = (self.cert, self.key) else {
+            return Ok(None);
+        };
+        let read =
+            |flag: &str, path: &Path| Pem::read(path).map_err(|error| format!("{flag}: {error}"));
+        let (cert, key) = (read("--cert", cert)?, read("--key", key)?);
+        Identity::new(&cert, &key).map(Some).map_err(|error| format!("--cert and --key: {error}"))
+    }
 }
 
 /// Either end of a connection.
@@ -85,12 +104,22 @@ impl fmt::Display for ServerAddress {
 }
 
 impl Connector {
-    pub(super) fn new(address: ServerAddress, ca: Option<&Path>) -> Result<Self, String> {
+    pub(super) fn new(
+        address: ServerAddress,
+        ca: Option<&Path>,
+        certificate: ClientCertificate<'_>,
+    ) -> Result<Self, String> {
         let ServerAddress::Tcp { is_secure: true, host, .. } = &address else {
             if ca.is_some() {
                 return Err(format!(
                     "--ca has no effect on {address}, which shows no certificate: write --server \
                      https://HOST:PORT, or leave out --ca and TOLLBAR_CA"
+                ));
+            }
+            if certificate.cert.is_some() {
+                return Err(format!(
+                    "--cert has no effect on {address}, which asks for no certificate: write --server \
+                     https://HOST:PORT, or leave out --cert and --key, TOLLBAR_CERT and TOLLBAR_KEY"
                 ));
             }
             return Ok(Self { address, tls: None });
@@ -103,7 +132,9 @@ impl Connector {
         };
         let name = ServerName::try_from(host.clone())
             .map_err(|_| format!("--server: `{host}` is no name of a server"))?;
-        let config = tollbar_tls::client_config(roots).map_err(|error| error.to_string())?;
+        let identity = certificate.identity()?;
+        let config = tollbar_tls::client_config_as(roots, identity);
+        let config = config.map_err(|error| error.to_string())?;
         Ok(Self { address, tls: Some((TlsConnector::from(Arc::new(config)), name)) })
     }
 
@@ -260,8 +291,9 @@ mod tests {
     fn an_authority_for_a_server_without_tls_is_refused() {
         for text in ["http://127.0.0.1:8082", "unix:/run/tollbar.sock"] {
             let address = || text.parse::<ServerAddress>().unwrap();
-            assert!(Connector::new(address(), None).is_ok());
-            let refused = Connector::new(address(), Some(Path::new("ca.pem")));
+            assert!(Connector::new(address(), None, ClientCertificate::default()).is_ok());
+            let refused =
+                Connector::new(address(), Some(Path::new("ca.pem")), ClientCertificate::default());
             let error = refused.err().expect("it has no effect");
             assert!(error.starts_with(&format!("--ca has no effect on {text}, ")), "{error}");
             assert!(error.contains("write --server https://HOST:PORT"), "{error}");

@@ -36,6 +36,15 @@ impl CheckArgs {
                             path.display()
                         );
                     }
+                    if let Some(login) = file.rules.login_path_without_options() {
+                        eprintln!(
+                            "{}: advice: `{login}` looks like a place where passwords are guessed, and many \
+                             servers answer it under other spellings: write `paths: {{ case: insensitive }}` \
+                             where yours ignores case, `paths: {{ matrix: strip }}` where it ignores what \
+                             follows a `;`, or `paths: {{ case: sensitive }}` where it does neither",
+                            path.display()
+                        );
+                    }
                     println!("{}: {rules} rules, {warnings} warnings", path.display());
                     if self.strict && findings > 0 && exit_status == ExitStatus::Success {
                         exit_status = ExitStatus::Findings;

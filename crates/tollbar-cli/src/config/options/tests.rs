@@ -57,6 +57,7 @@ const RULE_FIELDS: &[FieldRow] = &[
     ("exempt", "exemptions_end_when_they_say", &[]),
     // Of the file itself.
     ("nodes", "each_rule_says_what_happens_while_the_store_cannot_answer", &[]),
+    ("paths", "every_spelling_of_a_path_meets_its_rule", &[]),
     ("rules", "rules_of_a_file_decide_about_the_proxy_too", &[]),
 ];
 
@@ -121,11 +122,12 @@ fn given(id: &str) -> Vec<String> {
         "trusted_headers" => "user=X-User-Id",
         "cost_header" | "request_id_header" | "criticality_header" => "x-a",
         "exempt_paths" => "/health",
+        "request_id_replays" => "9",
         "trace_sample" => "0.5",
         _ => match argument.get_value_names().map_or("BOOL", |names| names[0].as_str()) {
             "BOOL" => "true",
             "TIME" => "5s",
-            "COUNT" => "2000",
+            "COUNT" | "BYTES" => "2000",
             "ENDPOINT" => "127.0.0.1:0",
             "FILE" | "PATH" => "/nowhere/file",
             "HOW" => "all-or-none",

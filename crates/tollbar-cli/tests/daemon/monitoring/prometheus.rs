@@ -61,7 +61,7 @@ impl Prometheus {
     pub(crate) fn get(&self, path: &str) -> Option<Value> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         // The older version sends the body as it is, not in chunks.
-        write!(stream, "GET /api/v1/{path} HTTP/1.0\r\nhost: x\r\n\r\n").ok()?;
+        write!(stream, "GET /api/v1/{path} HTTP/1.0\r\nhost: localhost\r\n\r\n").ok()?;
         let mut response = String::new();
         stream.read_to_string(&mut response).ok()?;
         let (_, body) = response.split_once("\r\n\r\n")?;
@@ -113,7 +113,7 @@ fn pass_on(mut client: TcpStream, target: &str) -> std::io::Result<()> {
     }
     let mut server = TcpStream::connect(target)?;
     let accept = "accept: text/plain;version=0.0.4\r\nconnection: close\r\n";
-    write!(server, "GET /metrics HTTP/1.1\r\nhost: x\r\n{accept}\r\n")?;
+    write!(server, "GET /metrics HTTP/1.1\r\nhost: localhost\r\n{accept}\r\n")?;
     std::io::copy(&mut server, &mut client)?;
     Ok(())
 }

@@ -129,7 +129,7 @@ impl ProxyFlags {
             }
         }
         // It believes no peer by itself; here nobody else's questions get so far.
-        let mut identity = Identity::by_address();
+        let mut identity = Identity::new();
         let api_keys = match &self.api_keys {
             Some(path) => Some(ApiKeys::known(read_keys(path)?).bearer()),
             None => None,
@@ -198,7 +198,7 @@ impl ProxyTrust {
     /// Who asks through the gateway: API keys and addresses of anybody, headers of trusted proxies. A clone of the
     /// API keys, so that [`reload_api_keys`](Self::reload_api_keys) reaches the gateway too.
     pub(crate) fn gateway_identity(&self) -> Identity {
-        let mut identity = Identity::by_address().terms(self.terms.clone());
+        let mut identity = Identity::new().terms(self.terms.clone());
         if let Some(api_keys) = &self.api_keys {
             identity = identity.api_keys(api_keys.clone());
         }

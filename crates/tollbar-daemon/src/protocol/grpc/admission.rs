@@ -20,12 +20,18 @@ use tonic::codegen::Service as _;
 use tonic::service::Routes;
 use tracing::warn;
 
+use crate::auth_failures::WrongToken;
 use crate::daemon::Daemon;
 use crate::metrics::Outcome;
+use crate::net::Peer;
+use crate::problem::Problem;
 use crate::protocol::envoy;
 
 /// Open to whoever has no token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
+
+const NO_TOKEN: &str = "the token is missing or wrong: send the metadata `authorization` with `Bearer ` and the \
+                        token";
 
 /// Admits or refuses each call, in front of all services.
 #[derive(Clone)]
@@ -38,23 +44,28 @@ pub(super) struct AdmissionService {
     routes: Routes,
     /// For an answer to begin: what takes time is a message that does not come.
     call_time_max: Duration,
+    peer: Peer,
 }
 
 impl AdmissionService {
     pub(super) fn new(daemon: Arc<Daemon>, envoy: Arc<Daemon>, routes: Routes) -> Self {
         let unauthenticated = Arc::default();
-        Self { daemon, envoy, unauthenticated, routes, call_time_max: Duration::MAX }
+        let (call_time_max, peer) = (Duration::MAX, Peer::Unix);
+        Self { daemon, envoy, unauthenticated, routes, call_time_max, peer }
     }
 
-    /// Returns the service for one connection, whose calls have this much time.
-    pub(super) fn with_call_time_max(&self, call_time_max: Duration) -> Self {
-        Self { call_time_max, ..self.clone() }
+    /// Returns the service for a connection of `peer`, whose calls have this much time.
+    pub(super) fn for_connection(&self, peer: Peer, call_time_max: Duration) -> Self {
+        Self { call_time_max, peer, ..self.clone() }
     }
 
-    fn is_authorized(&self, path: &str, metadata: &HeaderMap) -> bool {
+    fn authorize(&self, path: &str, metadata: &HeaderMap) -> Result<(), WrongToken> {
+        if path.starts_with(HEALTH) {
+            return Ok(());
+        }
         let shown = metadata.get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
-        self.daemon.is_authorized(shown.and_then(|value| value.strip_prefix(b"Bearer ")))
-            || path.starts_with(HEALTH)
+        let token = shown.and_then(|value| value.strip_prefix(b"Bearer "));
+        self.daemon.authorize(token, self.peer)
     }
 
     /// Counts a call of Envoy without the token, because Envoy may let its request pass. The log has the first, the
@@ -81,14 +92,14 @@ impl Service<Request<Incoming>> for AdmissionService {
         if !is_grpc(&request) {
             return Call::Refused(Some(no_grpc()));
         }
-        if !self.is_authorized(request.uri().path(), request.headers()) {
+        if let Err(wrong) = self.authorize(request.uri().path(), request.headers()) {
             if request.uri().path() == envoy::METHOD {
                 self.report_unauthenticated();
             }
-            return Call::refused(Status::unauthenticated(
-                "the token is missing or wrong: send the metadata `authorization` with `Bearer ` and \
-                 the token",
-            ));
+            return Call::refused(Status::unauthenticated(match wrong.retry_after_s {
+                Some(seconds) => Problem::too_many_failures(seconds).detail,
+                None => NO_TOKEN.into(),
+            }));
         }
         let time = match timeout(request.headers(), self.call_time_max) {
             Ok(time) => time,

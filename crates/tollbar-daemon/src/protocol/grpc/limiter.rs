@@ -11,7 +11,7 @@ use super::check_many::Responses;
 use super::request;
 use super::request::{CheckForm, non_empty};
 use super::response;
-use crate::daemon::{AnswerRef, Daemon};
+use crate::daemon::{AnswerRef, Daemon, EXPOSED};
 use crate::shutdown::ShutdownSignal;
 
 /// Where a reservation does not say how long it lasts.
@@ -30,6 +30,11 @@ type GrpcResult<T> = Result<Response<T>, Status>;
 impl Limiter {
     pub(super) fn new(daemon: Arc<Daemon>, stopped: ShutdownSignal) -> Self {
         Self { daemon, stopped }
+    }
+
+    /// Refuses what strangers must not do, where they can ask.
+    fn refuse_exposed(&self) -> Result<(), Status> {
+        if self.daemon.is_exposed { Err(Status::unauthenticated(EXPOSED)) } else { Ok(()) }
     }
 }
 
@@ -112,6 +117,7 @@ impl v1::limiter_server::Limiter for Limiter {
         &self,
         request: Request<v1::ExplainRequest>,
     ) -> GrpcResult<v1::ExplainResponse> {
+        self.refuse_exposed()?;
         let message = request.get_ref();
         let attributes = request::pairs(&message.attributes);
         let request = request::basic_request(&message.method, &message.path, &attributes)?;
@@ -166,6 +172,7 @@ impl v1::limiter_server::Limiter for Limiter {
     }
 
     async fn reset(&self, request: Request<v1::ResetRequest>) -> GrpcResult<v1::ResetResponse> {
+        self.refuse_exposed()?;
         let v1::ResetRequest { rule, method, path, attributes, subject } = request.get_ref();
         let rule = self.daemon.engine.rule(text("rule", rule)?);
         let rule = rule.map_err(|error| response::usage_error_status(&error.into()))?;

@@ -136,7 +136,9 @@ pub(super) fn refuse_unanswerable(verdict: &Verdict) -> Result<(), Status> {
     let message = || verdict.denial_message().unwrap_or_default();
     match verdict.denial_code() {
         Some(DenialCode::RequestIdReused) => Err(Status::already_exists(message())),
-        Some(DenialCode::ReceiptTooLong) => Err(Status::invalid_argument(message())),
+        Some(DenialCode::ReceiptTooLong | DenialCode::InvalidCost | DenialCode::AmbiguousPath) => {
+            Err(Status::invalid_argument(message()))
+        }
         _ => Ok(()),
     }
 }
@@ -162,7 +164,10 @@ fn reason_code(reason: Reason<'_>) -> v1::Reason {
         Reason::CrossSlot => v1::Reason::CrossSlot,
         Reason::Unsupported => v1::Reason::Unsupported,
         // These are answered with a status instead: see `refuse_unanswerable`.
-        Reason::RequestIdReused | Reason::ReceiptTooLong => v1::Reason::Unspecified,
+        Reason::RequestIdReused
+        | Reason::ReceiptTooLong
+        | Reason::InvalidCost { .. }
+        | Reason::AmbiguousPath => v1::Reason::Unspecified,
     }
 }
 

@@ -8,6 +8,7 @@ use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use tollbar_http::Format;
 
+use super::callers::is_json;
 use super::check_response;
 use super::check_response::BatchResponse;
 use super::inspect::HealthResponse;
@@ -16,8 +17,10 @@ use super::refusal::Refusal;
 use super::request::{BatchRequest, CheckRequest, CheckTarget, Object, RequestForm, parse};
 use super::response::{ApiResponse, JSON, empty, json, static_json, text};
 use super::route::{BATCH_EXAMPLE, CHECK, Operation, PEEK, Route};
+use crate::auth_failures::WrongToken;
 use crate::daemon::{AnswerRef, CheckAnswer, Daemon};
 use crate::metrics::TextFormat;
+use crate::net::Peer;
 use crate::protocol::forward_auth;
 
 /// The largest body that is read.
@@ -34,6 +37,7 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) method: &'a Method,
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
+    pub(crate) peer: Peer,
 }
 
 /// A check that was answered, or that has to wait for the store.
@@ -73,15 +77,26 @@ impl Api {
             }
             return refuse(Refusal::wrong_method(route.methods()));
         }
-        if !route.is_open && !self.is_authorized(head.headers) {
-            return refuse(Refusal::unauthorized());
+        if !route.is_open
+            && let Err(wrong) = self.authorize(head)
+        {
+            return refuse(Refusal::unauthorized(wrong));
+        }
+        if route.is_sensitive() {
+            if self.daemon.is_exposed {
+                return refuse(Refusal::exposed());
+            }
+            if !is_json(head.headers) {
+                return refuse(Refusal::no_json());
+            }
         }
         Ok(route)
     }
 
-    fn is_authorized(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        self.daemon.is_authorized(shown.and_then(|value| value.strip_prefix(b"Bearer ")))
+    fn authorize(&self, head: &RequestHead<'_>) -> Result<(), WrongToken> {
+        let shown = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        let token = shown.and_then(|value| value.strip_prefix(b"Bearer "));
+        self.daemon.authorize(token, head.peer)
     }
 
     /// The answer to a request that was admitted.

@@ -111,6 +111,10 @@ pub(crate) enum ReasonName {
     Exempt,
     /// A rule cannot do without an attribute that the request lacks.
     MissingAttribute,
+    /// The attribute from which a rule takes the cost is no number.
+    InvalidCost,
+    /// The path has a backslash or a NUL in it, which servers read in different ways.
+    AmbiguousPath,
     /// The subject is banned.
     Banned,
     /// More limits apply than can be checked at once.
@@ -265,6 +269,8 @@ impl From<Reason<'_>> for ReasonName {
             Reason::Unlimited(_) => Self::Unlimited,
             Reason::Exempt(..) => Self::Exempt,
             Reason::MissingAttribute { .. } => Self::MissingAttribute,
+            Reason::InvalidCost { .. } => Self::InvalidCost,
+            Reason::AmbiguousPath => Self::AmbiguousPath,
             Reason::Banned { .. } => Self::Banned,
             Reason::TooManyLimits { .. } => Self::TooManyLimits,
             Reason::RequestIdReused => Self::RequestIdReused,

@@ -222,6 +222,13 @@ pub fn describe_denial(verdict: &Verdict) -> String {
         (Reason::MissingAttribute { attribute, .. }, _) => {
             format!("`{name}` counts by `{attribute}`, which the request lacked")
         }
+        (Reason::InvalidCost { attribute, .. }, _) => {
+            format!("`{name}` takes its cost from `{attribute}`, which was not a number")
+        }
+        (Reason::AmbiguousPath, _) => {
+            "its path had a backslash or a NUL in it, which servers read in different ways"
+                .to_owned()
+        }
         (Reason::Banned { rule, ban, .. }, _) => {
             let under = rule.map_or_else(String::new, |rule| format!(" under `{}`", rule.name));
             let reason =
@@ -231,9 +238,7 @@ pub fn describe_denial(verdict: &Verdict) -> String {
         (Reason::TooManyLimits { count }, _) => {
             format!("{count} limits applied, more than can be checked at once")
         }
-        (Reason::RequestIdReused, _) => {
-            "its request id had come with another cost or under other limits".to_owned()
-        }
+        (Reason::RequestIdReused, _) => "its request id had come with another request".to_owned(),
         (Reason::ReceiptTooLong, _) => {
             "what the rules count by was too long for a receipt".to_owned()
         }

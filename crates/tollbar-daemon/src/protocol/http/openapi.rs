@@ -135,8 +135,11 @@ fn describe_responses(route: &Route, context: &mut GenContext, operation: &mut O
         refuse(*status, &answer);
     }
     if !route.verdicts.is_empty() {
-        // A receipt that is too long tells of its verdict, a body that cannot be used does not.
-        refuse(400, &json_schema!({ "anyOf": [error, answer] }));
+        // A receipt that is too long tells of its verdict, a body that cannot be used does not. A denial tells of its
+        // verdict, too many wrong tokens do not.
+        for status in [400, 429] {
+            refuse(status, &json_schema!({ "anyOf": [error, answer] }));
+        }
     }
 }
 
@@ -144,21 +147,25 @@ fn describe_responses(route: &Route, context: &mut GenContext, operation: &mut O
 fn common_errors(route: &Route) -> impl Iterator<Item = u16> {
     let of_bodies = route.has_body().then_some([400, 408, 413]);
     let of_queries = matches!(route.input, RequestInput::Query).then_some(400);
-    let of_tokens = (!route.is_open).then_some(401);
-    of_bodies.into_iter().flatten().chain(of_queries).chain(of_tokens).chain([405])
+    let of_tokens = (!route.is_open).then_some([401, 429]).into_iter().flatten();
+    let of_content_types = route.is_sensitive().then_some(415);
+    let of_bodies = of_bodies.into_iter().flatten();
+    of_bodies.chain(of_queries).chain(of_tokens).chain(of_content_types).chain([403, 405])
 }
 
 fn described(status: u16) -> &'static str {
     match status {
         400 => "It cannot be used; nothing was charged",
         401 => "The token is missing or wrong",
+        403 => "`Host` names another machine, or a web page of another site has sent it",
         404 => "There is no such thing",
         405 => "The path takes another method",
         408 => "The body did not come in time",
         409 => "It was used before, for something else, or its time is up",
         413 => "The body is too large",
+        415 => "The body is not said to be JSON",
         422 => "Never: it costs more than a limit can hold; nothing was charged",
-        429 => "Not now; nothing was charged",
+        429 => "Not now; nothing was charged. Or too many wrong tokens came from this address",
         431 => "Path, query and headers are more than 16 KiB",
         500 => "The rules have to be changed; nothing was charged",
         _ => "The store cannot answer; trying again is safe",

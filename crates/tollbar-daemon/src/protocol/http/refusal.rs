@@ -10,6 +10,8 @@ use tollbar_http::Format;
 use tollbar_rules::{InvalidRequest, TokenError, UnknownRule, UsageError};
 
 use super::response::{ApiResponse, JSON, PROBLEM, json};
+use crate::auth_failures::WrongToken;
+use crate::daemon::EXPOSED;
 use crate::net::BodyError;
 use crate::problem::Problem;
 
@@ -69,7 +71,23 @@ impl Refusal {
         Self(Problem::wrong_method(allow.to_owned()))
     }
 
-    pub(super) fn unauthorized() -> Self {
+    pub(super) fn foreign(message: &'static str) -> Self {
+        Self(Problem::forbidden(message))
+    }
+
+    pub(super) fn no_json() -> Self {
+        let message = "this changes or reveals limits, and its body must be JSON: send `Content-Type: application/json`";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
+    }
+
+    pub(super) fn exposed() -> Self {
+        Self(Problem::unauthorized(EXPOSED))
+    }
+
+    pub(super) fn unauthorized(wrong: WrongToken) -> Self {
+        if let Some(retry_after_s) = wrong.retry_after_s {
+            return Self(Problem::too_many_failures(retry_after_s));
+        }
         let message = "the token is missing or wrong: send `Authorization: Bearer ` and the token";
         Self(Problem::unauthorized(message))
     }

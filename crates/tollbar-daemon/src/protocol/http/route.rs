@@ -219,6 +219,11 @@ impl Route {
         matches!(self.operation, Operation::Check | Operation::CheckBatch | Operation::Reserve)
     }
 
+    /// True where it changes counters without a charge, or reveals the rules.
+    pub(super) fn is_sensitive(&self) -> bool {
+        matches!(self.operation, Operation::Explain | Operation::Reset)
+    }
+
     pub(super) fn method(&self) -> &'static str {
         if self.has_body() { "POST" } else { "GET" }
     }

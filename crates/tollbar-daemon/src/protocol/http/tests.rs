@@ -56,7 +56,8 @@ impl TestDaemon {
 
     fn ask(&self, request: Request<&[u8]>) -> TestResponse {
         let (head, body) = request.into_parts();
-        let head = RequestHead { method: &head.method, uri: &head.uri, headers: &head.headers };
+        let (method, uri, headers) = (&head.method, &head.uri, &head.headers);
+        let head = RequestHead { method, uri, headers, peer: Peer::Unix };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let answer = match self.api.route_for(&head) {
             Ok(route) => runtime.block_on(self.api.answer(route, &head, body)),
@@ -68,7 +69,8 @@ impl TestDaemon {
     }
 
     fn send(&self, method: &str, path: &str, body: &[u8]) -> TestResponse {
-        self.ask(Request::builder().method(method).uri(path).body(body).unwrap())
+        let request = Request::builder().method(method).uri(path);
+        self.ask(request.header("content-type", "application/json").body(body).unwrap())
     }
 
     fn post(&self, path: &str, body: &str) -> TestResponse {
@@ -295,6 +297,24 @@ fn a_batch_is_decided_one_by_one_and_a_wrong_one_charges_nothing() {
     );
 }
 
+/// A page can post a form of this type to any address without being asked.
+#[test]
+fn a_reset_and_an_explanation_must_be_json_and_checks_need_not() {
+    let daemon = TestDaemon::new(None);
+    for (path, content_type, expected) in [
+        ("/v1/reset", "text/plain", 415),
+        ("/v1/reset", "application/x-www-form-urlencoded", 415),
+        ("/v1/reset", "text/plain; application/json", 415),
+        ("/v1/explain", "", 415),
+        ("/v1/explain", "Application/JSON; charset=utf-8", 200),
+        ("/v1/check", "application/x-www-form-urlencoded", 200),
+    ] {
+        let request = Request::post(path).header("content-type", content_type);
+        let answer = daemon.ask(request.body(SEVEN.as_bytes()).unwrap());
+        assert_eq!(answer.status, expected, "{path} {content_type}");
+    }
+}
+
 #[test]
 fn only_the_whole_token_opens() {
     let daemon = TestDaemon::new(Some("0123456789abcdef"));
@@ -318,6 +338,9 @@ fn only_the_whole_token_opens() {
         assert_eq!(answer.status, 401, "{bearer:?}");
         assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
     }
+    // However many wrong ones came, the right one opens.
+    let statuses: Vec<_> = (0..50).map(|_| ask(Some("Bearer 0123456789abcdeg")).status).collect();
+    assert_eq!((statuses[0], statuses[49]), (401, 429), "{statuses:?}");
     assert_eq!(ask(Some("Bearer 0123456789abcdef")).status, 200);
     for path in ["/healthz", "/readyz", "/openapi.json"] {
         assert_eq!(daemon.get(path).status, 200);

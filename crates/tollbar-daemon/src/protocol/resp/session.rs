@@ -12,6 +12,9 @@ use super::reply::{Excerpt, Replies, RespVersion};
 use super::throttle;
 use super::throttle::{Throttle, ThrottleLimits, Throttles};
 use super::{REPLIES_BYTES_MAX, RespState, check};
+use crate::auth_failures::WrongToken;
+use crate::net::Peer;
+use crate::problem::Problem;
 
 /// The longest name of a connection.
 const NAME_BYTES_MAX: usize = 128;
@@ -22,6 +25,7 @@ pub(super) struct Session {
     id: u64,
     name: Box<[u8]>,
     is_authorized: bool,
+    peer: Peer,
     limits: ThrottleLimits,
 }
 
@@ -45,9 +49,10 @@ pub(super) enum NextStep {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<RespState>, id: u64) -> Self {
+    pub(super) fn new(shared: Arc<RespState>, id: u64, peer: Peer) -> Self {
         let is_authorized = shared.daemon.tokens.is_none();
-        Self { shared, id, name: Box::default(), is_authorized, limits: ThrottleLimits::default() }
+        let (name, limits) = (Box::default(), ThrottleLimits::default());
+        Self { shared, id, name, is_authorized, peer, limits }
     }
 
     /// True where the token was shown, or none is asked for.
@@ -162,7 +167,7 @@ impl Session {
                 replies.error("ERR DB index is out of range: there is database 0 alone");
             }
             Command::Reset => {
-                *self = Self::new(Arc::clone(&self.shared), self.id);
+                *self = Self::new(Arc::clone(&self.shared), self.id, self.peer);
                 replies.version = RespVersion::Two;
                 replies.simple("RESET");
             }
@@ -198,13 +203,16 @@ impl Session {
             );
             return false;
         }
-        let is_right = self.shared.daemon.is_authorized(Some(token));
-        if is_right {
-            self.is_authorized = true;
-        } else {
-            replies.error("WRONGPASS invalid username-password pair or user is disabled.");
+        let authorized = self.shared.daemon.authorize(Some(token), self.peer);
+        match authorized {
+            Ok(()) => self.is_authorized = true,
+            Err(WrongToken { retry_after_s: None }) => {
+                replies.error("WRONGPASS invalid username-password pair or user is disabled.");
+            }
+            Err(WrongToken { retry_after_s: Some(seconds) }) => replies
+                .error(format_args!("WRONGPASS {}", Problem::too_many_failures(seconds).detail)),
         }
-        is_right
+        authorized.is_ok()
     }
 
     /// `HELLO [2|3 [AUTH user token] [SETNAME name]]`

@@ -14,6 +14,7 @@ use tollbar::{ManualClock, MemoryStore, Timestamp};
 use tollbar_rules::{AsyncEngine, RuleFile};
 
 use super::*;
+use crate::net::Peer;
 use crate::shutdown::ShutdownTrigger;
 use crate::store::counters::Counters;
 use crate::token::Tokens;
@@ -57,7 +58,7 @@ pub(super) fn words(text: &str) -> Vec<u8> {
 
 /// What is answered to commands, one after the other, on one connection.
 async fn conversation(token: Option<&str>, commands: &[&str]) -> Vec<String> {
-    let mut session = Session::new(shared(&clock(), token), 7);
+    let mut session = Session::new(shared(&clock(), token), 7, Peer::Unix);
     let mut replies = Replies::default();
     let mut answers = Vec::new();
     for command in commands {
@@ -208,7 +209,7 @@ async fn an_attribute_may_be_called_as_an_option_is() {
 #[tokio::test]
 async fn permits_are_held_until_they_are_given_back() {
     let clock = clock();
-    let mut session = Session::new(shared(&clock, None), 7);
+    let mut session = Session::new(shared(&clock, None), 7, Peer::Unix);
     let mut replies = Replies::default();
     let mut ask = async |command: &str| {
         session.answer(&words(command), &mut replies).await;
@@ -281,7 +282,7 @@ async fn what_cannot_be_checked_is_told_with_what_to_write() {
     ] {
         assert_eq!(answer(command).await, format!("-{expected}\r\n"), "{command}");
     }
-    let mut session = Session::new(shared(&clock(), None), 1);
+    let mut session = Session::new(shared(&clock(), None), 1, Peer::Unix);
     let mut replies = Replies::default();
     session.answer(&frame(&[b"TB.CHECK", b"GET", b"/\xff"]), &mut replies).await;
     assert_eq!(replies.bytes(), "-ERR `/\u{fffd}` is not UTF-8\r\n".as_bytes());
@@ -338,7 +339,7 @@ fn line(bytes: usize, token: Option<&str>) -> TestConnection {
     let (client, stream) = duplex(bytes);
     let writes = Arc::new(AtomicU64::new(0));
     let (stop, stopped) = ShutdownSignal::new();
-    let session = Session::new(shared(&clock(), token), 1);
+    let session = Session::new(shared(&clock(), token), 1, Peer::Unix);
     let served = tokio::spawn(converse(
         WriteCounter { stream, writes: Arc::clone(&writes) },
         session,
@@ -495,7 +496,7 @@ impl AsyncWrite for Endless {
 async fn when_the_daemon_stops_a_client_that_never_pauses_is_answered_and_ended() {
     let passed = Arc::new(PassedBytes::default());
     let (stop, stopped) = ShutdownSignal::new();
-    let session = Session::new(shared(&clock(), None), 1);
+    let session = Session::new(shared(&clock(), None), 1, Peer::Unix);
     let served = tokio::spawn(converse(Endless(Arc::clone(&passed)), session, stopped));
     while passed.written.load(Ordering::Relaxed) == 0 {
         tokio::task::yield_now().await;

@@ -28,6 +28,9 @@ pub(super) const NAME: &[u8] = COMMAND.as_bytes();
 /// How many commands are decided together at most.
 const TOGETHER_MAX: usize = 32;
 
+/// The longest period, and the longest time in which a key may be filled again: 366 days.
+const PERIOD_S_MAX: u64 = 366 * 86_400;
+
 /// How many different limits a connection keeps at hand. Who uses more has them made anew.
 const POLICIES_MAX: usize = 64;
 
@@ -44,6 +47,11 @@ pub(super) enum ThrottleError {
     Integer(String),
     #[error("{name} is {value}: send at least {least}")]
     TooSmall { name: &'static str, value: i64, least: i64 },
+    #[error(
+        "the {what} is longer than {} days: send a shorter period, a smaller max_burst or a larger count",
+        PERIOD_S_MAX / 86_400
+    )]
+    TooLong { what: &'static str },
     #[error(transparent)]
     Policy(#[from] PolicyError),
 }
@@ -99,6 +107,22 @@ struct WaitingThrottle<'b> {
     ban: Option<Box<Verdict>>,
 }
 
+impl ThrottleParameters {
+    /// Refuses a limit whose counters would be kept for longer than anybody means.
+    fn check_times(self) -> Result<(), ThrottleError> {
+        let Self { max_burst, count, period_s } = self;
+        if period_s > PERIOD_S_MAX {
+            return Err(ThrottleError::TooLong { what: "period" });
+        }
+        // 16 tokens at 30 a minute are there again after (15 + 1) * 60 / 30 = 32 s.
+        let filled_s = (u128::from(max_burst) + 1) * u128::from(period_s) / u128::from(count);
+        if filled_s > u128::from(PERIOD_S_MAX) {
+            return Err(ThrottleError::TooLong { what: "time until a used-up key is whole again" });
+        }
+        Ok(())
+    }
+}
+
 impl<'b> Throttle<'b> {
     pub(super) fn parse(arguments: &Arguments<'b>) -> Result<Self, ThrottleError> {
         let (key, [max_burst, count, period], quantity) = match arguments[..] {
@@ -108,13 +132,15 @@ impl<'b> Throttle<'b> {
             }
             _ => return Err(ThrottleError::Usage),
         };
+        let parameters = ThrottleParameters {
+            max_burst: at_least(0, "max_burst", max_burst)?,
+            count: at_least(1, "count", count)?,
+            period_s: at_least(1, "period", period)?,
+        };
+        parameters.check_times()?;
         Ok(Self {
             key,
-            parameters: ThrottleParameters {
-                max_burst: at_least(0, "max_burst", max_burst)?,
-                count: at_least(1, "count", count)?,
-                period_s: at_least(1, "period", period)?,
-            },
+            parameters,
             quantity: quantity.map_or(Ok(1), |quantity| at_least(0, "quantity", quantity))?,
         })
     }

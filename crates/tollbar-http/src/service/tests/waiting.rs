@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 
 use super::*;
+use crate::QueueWaiters;
 use crate::testing::{later_by, rules};
 
 const ONE_A_SECOND: &str = "rules: [{ name: a, limit: 1/s, burst: 1 }]";
@@ -143,6 +144,28 @@ async fn requests_leave_a_queue_one_at_a_time_and_no_more_wait_than_it_holds() {
             assert!(denied.iter().all(|answer| *answer == full), "{denied:?}");
             tokio::time::advance(Duration::from_millis(500)).await;
         }
+    }
+}
+
+/// A queue held requests for as long as its rule said, and any number of them.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_in_a_queue_beyond_the_cap_or_without_a_place() {
+    let yaml = "rules: [{ name: a, limit: 1/h, queue: 30, max_wait: 24h }]";
+    // With a wait of a minute, the turn of the second request is 59 minutes away.
+    for (max_wait, count_max, retry_after) in
+        [(Duration::from_mins(1), 10, "3540"), (Duration::from_hours(24), 0, "3600")]
+    {
+        let waiters = Arc::new(QueueWaiters::new(max_wait, count_max));
+        let layer = TollbarLayer::builder(engine_by_tokio(yaml)).queue_waiters(waiters.clone());
+        let service = layer.build().layer(PathService);
+        let start = Instant::now();
+        assert_eq!(get(&service, "/").await.status(), 200);
+        for _ in 0..3 {
+            let denied = get(&service, "/").await;
+            assert_eq!((denied.status().as_u16(), start.elapsed()), (429, Duration::ZERO));
+            assert_eq!(denied.headers()["retry-after"], retry_after, "nothing was charged");
+        }
+        assert_eq!((waiters.count(), waiters.refusals() > 0), (0, count_max == 0));
     }
 }
 

@@ -27,7 +27,7 @@ impl TestAuthenticator {
         let clock = ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000));
         let place = DatabaseLocation::Sqlite(path.clone());
         let repository = Repository::open_with(&place, Arc::new(clock.clone())).await.unwrap();
-        Self { path, clock, repository, authenticator: Authenticator::new() }
+        Self { path, clock, repository, authenticator: Authenticator::new(Arc::default()) }
     }
 
     async fn token(&self, scope: &str, expires_at: Option<Timestamp>) -> (i64, Credential) {
@@ -89,49 +89,57 @@ async fn a_token_ends_at_its_very_instant_also_while_it_is_believed() {
     assert_eq!((problem.status.as_u16(), &*problem.detail), (401, EXPIRED));
 }
 
+/// Ten wrong tokens from an address locked out every token that had not been used in the last half second.
 #[tokio::test]
-async fn failures_are_counted_by_address_and_known_tokens_get_in() {
+async fn wrong_tokens_lock_out_no_token_that_worked_in_the_last_day() {
     let test = TestAuthenticator::new("failures").await;
-    let (_, cached) = test.token("read", None).await;
+    let (_, recent) = test.token("read", None).await;
     let (_, unseen) = test.token("read", None).await;
-    assert_eq!(test.status(&cached).await, 200);
+    assert_eq!(test.status(&recent).await, 200);
+    test.clock.advance(RECENT_FOR.saturating_sub(Duration::from_micros(1)));
     let wrong = Credential::random();
-    let statuses = async |count: usize, peer: &str| {
-        let mut statuses = Vec::new();
-        for _ in 0..count {
-            let problem = test.authenticate(wrong.reveal(), peer).await.unwrap_err();
-            statuses.push(problem.status.as_u16());
-        }
-        statuses
-    };
-    assert_eq!(statuses(11, "203.0.113.7:1").await, [&[401; 10][..], &[429]].concat());
-    assert_eq!(test.status(&cached).await, 200, "it is in use");
-    assert_eq!(test.status(&unseen).await, 429, "it could be a guess");
-    assert_eq!(statuses(1, "203.0.113.8:1").await, [401], "another address");
-    // One customer has a whole network of IPv6 addresses.
-    assert_eq!(statuses(10, "[2001:db8:1:2::1]:1").await, [401; 10]);
-    assert_eq!(statuses(1, "[2001:db8:1:2:ffff::9]:1").await, [429]);
-    assert_eq!(statuses(1, "[2001:db8:1:3::1]:1").await, [401]);
-    let mapped = test.authenticate(wrong.reveal(), "[::ffff:203.0.113.7]:1").await.unwrap_err();
-    assert_eq!(mapped.status.as_u16(), 429, "the same address in other clothes");
+    let mut statuses = Vec::new();
+    for _ in 0..50 {
+        statuses.push(test.status(&wrong).await);
+    }
+    assert_eq!(statuses, [&[401; 10][..], &[429; 40]].concat());
+    assert_eq!(test.status(&unseen).await, 200, "it begins otherwise");
+    assert_eq!(test.status(&recent).await, 200);
+    let (_, late) = test.token("read", None).await;
+    for _ in 0..300 {
+        test.status(&Credential::random()).await;
+    }
+    assert_eq!(test.status(&late).await, 429, "it could be a guess");
+    assert_eq!(test.status(&recent).await, 200);
+    assert_eq!(test.status(&unseen).await, 200);
+    test.clock.advance(RECENT_FOR);
+    assert_eq!(test.status(&recent).await, 429, "it worked a day ago");
+}
+
+#[tokio::test]
+async fn a_revoked_token_is_no_longer_exempt_from_the_limit_on_wrong_ones() {
+    let test = TestAuthenticator::new("once").await;
+    let (id, token) = test.token("read", None).await;
+    assert_eq!(test.status(&token).await, 200);
+    test.repository.revoke_token(id, "test").await.unwrap();
+    test.clock.advance(CACHED_FOR);
+    assert_eq!(test.status(&token).await, 401);
+    assert!(test.authenticator.all_cached().is_empty());
 }
 
 #[tokio::test]
 async fn what_is_remembered_is_bounded() {
     let test = TestAuthenticator::new("bounded").await;
-    for _ in 0..CACHED_MAX + 10 {
+    let (_, first) = test.token("read", None).await;
+    assert_eq!(test.status(&first).await, 200);
+    for _ in 0..CACHED_MAX {
+        test.clock.advance(Duration::from_micros(1));
         let (_, token) = test.token("read", None).await;
         assert_eq!(test.status(&token).await, 200);
     }
-    assert_eq!(test.authenticator.cached.lock().unwrap().len(), CACHED_MAX);
-    test.clock.advance(CACHED_FOR);
-    let (_, token) = test.token("read", None).await;
-    assert_eq!(test.status(&token).await, 200);
-    assert_eq!(
-        test.authenticator.cached.lock().unwrap().len(),
-        1,
-        "who was not seen lately makes room"
-    );
+    let all = test.authenticator.all_cached();
+    assert_eq!(all.len(), CACHED_MAX);
+    assert!(!all.contains_key(first.hash().bytes()), "the oldest makes room");
 }
 
 #[tokio::test]

@@ -101,7 +101,7 @@ fn every_kind_of_denial_says_why() {
         (
             "/v1/check",
             &format!("{{{ids},\"cost\":2}}"),
-            "its request id had come with another cost or under other limits",
+            "its request id had come with another request",
         ),
         (
             "/v1/check",

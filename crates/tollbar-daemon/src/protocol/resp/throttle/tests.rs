@@ -11,6 +11,7 @@ use tollbar_rules::{Effect, Override};
 use super::super::session::Session;
 use super::super::tests::{clock, frame, shared, words};
 use super::*;
+use crate::net::Peer;
 
 /// The five numbers, or the error.
 async fn ask(session: &mut Session, command: &[u8]) -> Result<[i64; 5], String> {
@@ -25,7 +26,7 @@ async fn ask(session: &mut Session, command: &[u8]) -> Result<[i64; 5], String> 
 }
 
 fn session(clock: &ManualClock) -> Session {
-    Session::new(shared(clock, None), 1)
+    Session::new(shared(clock, None), 1, Peer::Unix)
 }
 
 #[tokio::test]
@@ -101,17 +102,26 @@ async fn what_cannot_be_used_is_told_in_redis_cells_words() {
         ("CL.THROTTLE k 1 1 1 -1", "quantity is -1: send at least 0"),
         (
             "CL.THROTTLE k 1 1 9223372036854775807",
-            "a window of 18446744073709551615 microseconds is too long: write at most ten years",
+            "the period is longer than 366 days: send a shorter period, a smaller max_burst or a larger count",
         ),
         (
             "CL.THROTTLE k 9223372036854775807 1 1",
-            "a burst of 9223372036854775808 is too large at this rate: it would take decades to \
-             fill, or could not be counted exactly; write a smaller burst",
+            "the time until a used-up key is whole again is longer than 366 days: send a shorter period, a smaller \
+             max_burst or a larger count",
+        ),
+        (
+            "CL.THROTTLE k 366 1 86400",
+            "the time until a used-up key is whole again is longer than 366 days: send a shorter period, a smaller \
+             max_burst or a larger count",
         ),
     ] {
         let told = ask(&mut session, &words(command)).await;
         assert_eq!(told, Err(format!("-Cell error: {expected}\r\n")), "{command}");
     }
+    assert_eq!(
+        ask(&mut session, &words("CL.THROTTLE y 365 1 86400 0")).await.map(|all| all[0]),
+        Ok(0)
+    );
     assert_eq!(ask(&mut session, &words("CL.THROTTLE k 1 +1 1")).await, Ok([0, 2, 1, -1, 1]));
     let most = words("CL.THROTTLE k 1 1 1 9223372036854775807");
     assert_eq!(ask(&mut session, &most).await, Ok([1, 2, 1, -1, 1]));
@@ -176,7 +186,7 @@ async fn any_number_of_limits_is_served_and_few_are_kept() {
 async fn bans_and_boosts_under_every_rule_apply() {
     let clock = clock();
     let shared = shared(&clock, None);
-    let mut session = Session::new(Arc::clone(&shared), 1);
+    let mut session = Session::new(Arc::clone(&shared), 1, Peer::Unix);
     let overrides = vec![
         Override::new("bare", Effect::Ban),
         Override::new("user:3", Effect::Boost { factor_percent: 300 }),
@@ -202,7 +212,7 @@ async fn bans_and_boosts_under_every_rule_apply() {
 #[tokio::test]
 async fn a_denial_can_be_looked_up() {
     let shared = shared(&clock(), None);
-    let mut session = Session::new(Arc::clone(&shared), 1);
+    let mut session = Session::new(Arc::clone(&shared), 1, Peer::Unix);
     for is_limited in [0, 1] {
         let told = ask(&mut session, &words("CL.THROTTLE user:1 0 1 60")).await;
         assert_eq!(told.unwrap()[0], is_limited);
