@@ -1,4 +1,4 @@
-//! The overview as it changes, for those who watch: server-sent events, one a second.
+//! The live overview: server-sent events to every open page, one a second.
 //!
 //! What is sent is gathered and written once for all, and only while somebody watches. How many may is
 //! bounded. Who reads slowly misses what is between, and holds nobody up.
@@ -38,18 +38,18 @@ const GATHER_MAX: Duration = Duration::from_secs(90);
 /// After which a browser comes back, in its own words.
 const RETRY: &str = "retry: 3000\n\n";
 
-/// What is sent to those who watch.
+/// The overview that open pages are sent.
 #[derive(Debug)]
 pub(crate) struct LiveUpdates {
     watchers: Arc<Watchers>,
     latest: watch::Receiver<Bytes>,
 }
 
-/// Who watches, the oldest first.
+/// The open pages, the oldest first.
 #[derive(Debug, Default)]
 struct Watchers {
     all: Mutex<VecDeque<WatcherEntry>>,
-    /// The number of the next one. None is given twice.
+    /// The number of the next page. No number is used twice.
     next_number: AtomicU64,
 }
 
@@ -59,14 +59,14 @@ struct WatcherEntry {
     token_id: i64,
 }
 
-/// A place among those who watch, given up when it is dropped.
+/// The seat of one open page. Dropping it frees the seat.
 #[derive(Debug)]
 struct WatcherSeat {
     watchers: Arc<Watchers>,
     number: u64,
 }
 
-/// Somebody who watches.
+/// The stream of one open page.
 struct Watcher {
     admin: Arc<Admin>,
     sessions: Arc<Sessions>,
@@ -77,7 +77,7 @@ struct Watcher {
 }
 
 impl LiveUpdates {
-    /// Starts the task that writes until the daemon stops. Then the streams of all who watch end.
+    /// Starts the task that gathers the overview. The streams of all pages end when the daemon stops.
     pub(crate) fn start(admin: Arc<Admin>, stopped: &ShutdownSignal) -> Self {
         let (sender, latest) = watch::channel(Bytes::new());
         let tasks = Arc::clone(&admin.daemon.tasks);
@@ -96,7 +96,7 @@ impl LiveUpdates {
         Self { watchers: Arc::default(), latest }
     }
 
-    /// The stream for somebody who may see everything.
+    /// Returns the stream for a session that may see everything.
     pub(crate) fn watch(
         &self,
         admin: Arc<Admin>,

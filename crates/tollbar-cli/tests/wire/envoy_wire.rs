@@ -1,5 +1,5 @@
-//! What is no call of Envoy's protocol, and that each is denied: by the real daemon, over the wire. Envoy lets pass
-//! what is answered with an error.
+//! Sends the real daemon messages that are not valid calls of Envoy's protocol. Each must be denied, because Envoy
+//! lets a request pass when its call is answered with an error.
 
 use crate::common::{Daemon, Scratch};
 use bytes::{Buf, BufMut, Bytes};
@@ -170,7 +170,7 @@ fn limits_that_cannot_be_read_are_told_before_anything_is_served() {
     assert!(told.starts_with("--envoy-config: cannot read "), "{told}");
 }
 
-/// They apply over other protocols, so they are no mistake; but whoever has Envoy should know.
+/// Such rules apply over other protocols, so they are not rejected. Operators of Envoy are warned of them.
 #[test]
 fn rules_about_what_is_in_flight_are_named_in_a_warning_and_void_no_other() {
     let scratch = Scratch::new("envoy-permits");
