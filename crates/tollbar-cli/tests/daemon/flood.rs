@@ -88,10 +88,11 @@ fn ten_thousand_idle_connections_cost_little_also_the_seventh_time() {
         }
     }
     println!("10,000 idle connections: {full:?} KiB more than none");
-    // A connection costs some 18 KiB at first, and 26 once the allocator's heap has its holes, which takes four
-    // rounds: 187, 236, 252, 259, 263, 263 and 263 MB. Half a kilobyte that is kept of each connection for good
-    // would add 10,000 KiB in two rounds.
-    assert!(full[6] < COUNT * 28, "{full:?} KiB: more than 28 KiB a connection");
+    // The first round fills a fresh heap, so it shows what a connection costs: 187 to 204 MB on different machines.
+    // Later rounds add the holes that the allocator leaves, up to 263 or 281 MB after five rounds. How many there
+    // are is the allocator's affair; that their number settles is ours. Half a kilobyte leaked per connection would
+    // add 10,000 KiB in two rounds.
+    assert!(full[0] < COUNT * 22, "{full:?} KiB: more than 22 KiB a connection");
     assert!(full[6] < full[4] + COUNT / 2, "{full:?} KiB: it grows from round to round");
 }
 
