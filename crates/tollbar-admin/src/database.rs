@@ -45,7 +45,7 @@ pub use location::{DatabaseLocation, DatabaseLocationError};
 pub use page::{Cursor, PAGE_ROWS_MAX, Page, PageRequest};
 pub use row::{
     AuditAction, AuditFilter, AuditKind, AuditRow, AuditState, AuditedRule, BatchOutcome,
-    BrokenRule, ExemptionRow, KeyEffect, KeyFilter, KeyRecord, KeyRow, NewToken, NodeRow,
+    BrokenRule, ExemptionRow, KeyEffect, KeyFilter, KeyRecord, KeyRow, NewToken, NodeRow, Owner,
     Revisions, RuleFilter, RuleRow, TokenRow, UsageFilter,
 };
 pub use rule_id::{RuleId, RuleIdError};
@@ -156,9 +156,16 @@ operations! {
     /// Returns the rule, unless it is deleted.
     Read rule(id: RuleId) -> RuleRow = |sql| rules::get(sql, id);
 
-    /// Makes a rule.
+    /// Returns the rule as it is, or as it was when it was deleted.
+    Read rule_or_deleted(id: RuleId) -> RuleRow = |sql| rules::find(sql, id);
+
+    /// Makes a rule of the operator's.
     Change insert_rule(rule: &Rule, actor: &str) -> RuleRow
-        = |sql| rules::insert(sql, &rule, &actor);
+        = |sql| rules::insert(sql, &rule, &Owner::Operator, &actor);
+
+    /// Makes a rule that belongs to `owner`.
+    Change insert_rule_for(owner: &Owner, rule: &Rule, actor: &str) -> RuleRow
+        = |sql| rules::insert(sql, &rule, &owner, &actor);
 
     /// Makes a rule say something else, if it is at the version that is expected.
     Change update_rule(id: RuleId, expected: u64, rule: &Rule, actor: &str) -> RuleRow

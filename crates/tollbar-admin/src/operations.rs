@@ -8,7 +8,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`auth`] | tokens as texts, whose token a request bears, and what it may do |
-//! | `rules`, `rule_json`, `proposal`, `precondition`, `sub_limit` | rules: changes, dry runs, versions, limits of tenants |
+//! | `rules`, `rule_json`, `proposal`, `precondition`, `sub_limit`, `tenant_writes` | rules: changes, dry runs, versions, limits of tenants |
 //! | `exemptions`, `keys`, [`tokens`], `usage`, `counters`, `audit` | one module per noun |
 //! | `text_fields`, `instant` | checks of what people send |
 
@@ -23,6 +23,7 @@ pub(crate) mod proposal;
 pub mod rule_json;
 pub(crate) mod rules;
 mod sub_limit;
+mod tenant_writes;
 pub(crate) mod text_fields;
 pub mod tokens;
 pub(crate) mod usage;
@@ -39,7 +40,9 @@ use tollbar::Timestamp;
 use tollbar_rules::RuleSet;
 
 use crate::database::{LiveRules, Repository};
-use auth::access::Actor;
+use auth::access::{Actor, Permission, Reach};
+pub use tenant_writes::TenantWriteLimit;
+use tenant_writes::TenantWrites;
 use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::net::Peer;
 use tollbar_daemon::net::endpoint::Endpoint;
@@ -57,6 +60,10 @@ pub struct AdminFlags {
     /// free one), unix:PATH, or off
     #[arg(long, env = "TOLLBAR_ADMIN", value_name = "ENDPOINT", default_value = "127.0.0.1:8082")]
     admin: Endpoint,
+
+    /// How often each tenant may write through the admin API of this node; operators may always
+    #[arg(long, env = "TOLLBAR_TENANT_WRITES", value_name = "RATE", default_value = "60/min")]
+    pub tenant_writes: TenantWriteLimit,
 }
 
 impl AdminFlags {
@@ -74,6 +81,7 @@ pub struct Admin {
     /// The rules in force.
     pub(crate) live: Arc<LiveRules>,
     authenticator: auth::authentication::Authenticator,
+    tenant_writes: TenantWrites,
     /// For explanations, which are the same everywhere.
     pub api: Api,
 }
@@ -89,11 +97,27 @@ pub struct AdminHealth {
 }
 
 impl Admin {
-    pub fn new(repository: Repository, daemon: Arc<Daemon>, live: Arc<LiveRules>) -> Self {
+    pub fn new(
+        repository: Repository,
+        daemon: Arc<Daemon>,
+        live: Arc<LiveRules>,
+        writes: TenantWriteLimit,
+    ) -> Self {
         let api = Api::new(Arc::clone(&daemon));
         let failures = Arc::clone(&daemon.auth_failures);
         let authenticator = auth::authentication::Authenticator::new(failures);
-        Self { repository, daemon, live, authenticator, api }
+        let tenant_writes = TenantWrites::new(writes);
+        Self { repository, daemon, live, authenticator, tenant_writes, api }
+    }
+
+    /// Returns how far the actor may change things. Every operation that changes something calls this once, and a tenant
+    /// is charged for one write.
+    pub(crate) fn authorize_change<'a>(&self, actor: &'a Actor) -> Result<Reach<'a>, Problem> {
+        let reach = actor.reach(Permission::Change)?;
+        if let Reach::Tenant(tenant) = reach {
+            self.tenant_writes.charge(tenant)?;
+        }
+        Ok(reach)
     }
 
     /// The time by which tokens and records end.

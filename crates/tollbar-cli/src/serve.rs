@@ -250,7 +250,9 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
     let (mut admin_token, mut node) = (None, None);
     if let Some(database) = database {
         let repository = database.repository.clone();
-        let admin = Arc::new(Admin::new(repository, Arc::clone(&daemon), Arc::clone(&live)));
+        let writes = config.admin.tenant_writes.clone();
+        let admin = Admin::new(repository, Arc::clone(&daemon), Arc::clone(&live), writes);
+        let admin = Arc::new(admin);
         // Requests are limited while the database is down. Nobody can use a token then.
         admin_token = match admin_tokens::create_first(&admin.repository).await {
             Err(error) if error.is_outage() => None,

@@ -12,8 +12,10 @@ use hyper::header::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollbar::Timestamp;
+use tollbar_http::{HeaderStyle, retry_after_s};
 use tollbar_rules::admin::FormError;
-use tollbar_rules::{InvalidRequest, RuleSetError, UsageError};
+use tollbar_rules::{InvalidRequest, RuleSetError, UsageError, Verdict};
 
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct Problem {
     pub fields: Vec<FieldError>,
     /// After how many seconds it is worth trying again, where that is known.
     pub retry_after_s: Option<u64>,
+    /// Headers about the limit that was exceeded; `None` for all other problems.
+    pub headers: Option<Box<HeaderMap>>,
     /// The methods that the path takes, where the method was wrong.
     pub(crate) allow: Option<String>,
     /// What is left of the body is not read, so the connection is of no more use.
@@ -75,6 +79,7 @@ impl Problem {
             detail: detail.into(),
             fields: Vec::new(),
             retry_after_s: None,
+            headers: None,
             allow: None,
             ends_connection: false,
         }
@@ -142,6 +147,12 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("there is no such {what}"))
     }
 
+    /// Returns the problem, or if something else was not found, that there is no such `what`.
+    #[must_use]
+    pub fn or_not_found(self, what: &str) -> Self {
+        if self.status == StatusCode::NOT_FOUND { Self::not_found(what) } else { self }
+    }
+
     pub fn wrong_method(allow: String) -> Self {
         let detail = format!("this path takes another method: send {allow}");
         let problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", detail);
@@ -172,12 +183,28 @@ impl Problem {
         Self { retry_after_s: Some(retry_after_s), ..problem }
     }
 
+    /// A tenant writes more often than the rule of `verdict` allows.
+    pub fn too_many_writes(verdict: &Verdict, now: Timestamp) -> Self {
+        let retry_after_s = retry_after_s(verdict.retry_after().unwrap_or_default());
+        let limit = verdict.binding().map_or("", |binding| binding.limit().text());
+        let detail = format!(
+            "this tenant may write {limit} through this node: try again in {retry_after_s} s"
+        );
+        let mut problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_writes", detail);
+        problem.retry_after_s = Some(retry_after_s);
+        HeaderStyle::default().write(verdict, now, problem.headers.get_or_insert_default());
+        problem
+    }
+
     pub fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
     }
 
     /// Writes the headers that go with it.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
+        if let Some(own) = &self.headers {
+            headers.extend((**own).clone());
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

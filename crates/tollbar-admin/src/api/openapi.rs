@@ -33,7 +33,7 @@ const ERRORS: [(u16, &str); 14] = [
     (413, "The body is too large"),
     (422, "It can be read, and cannot be meant: the fields are named"),
     (428, "Which version is changed is not said: send `If-Match`"),
-    (429, "Too many wrong tokens came from this address"),
+    (429, "Too many wrong tokens came from this address, or the tenant writes too often"),
     (HEAD_TOO_LARGE, "Path, query and headers are more than 16 KiB"),
     (503, "The database or the store does not answer; trying again is safe"),
 ];

@@ -1,6 +1,8 @@
 //! What the repository keeps, a struct for each kind of row. Rows are serialized as the admin API sends them,
 //! and as the audit keeps them. No SQL here.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,6 +22,8 @@ pub struct RuleRow {
     pub rule: Rule,
     /// 1 at first, and one more with every change: its `ETag`.
     pub version: u64,
+    /// Who made it.
+    pub owner: Owner,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it was changed last.
@@ -28,6 +32,42 @@ pub struct RuleRow {
     pub deleted_at: Option<Timestamp>,
     /// Its place in lists.
     pub(crate) row: i64,
+}
+
+/// Who made a rule. Operators change every rule, and a tenant changes those that it owns.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Owner {
+    /// An operator, by a token of scope `admin`, a file or SQL.
+    #[default]
+    Operator,
+    /// The tenant of this id, by a token of scope `tenant:<id>`.
+    Tenant(String),
+}
+
+/// Reads `tenant:<id>`. Every other text is the operator's, so that no tenant changes what it should not.
+impl From<String> for Owner {
+    fn from(text: String) -> Self {
+        match text.strip_prefix("tenant:") {
+            Some(tenant) => Self::Tenant(tenant.to_owned()),
+            None => Self::Operator,
+        }
+    }
+}
+
+impl From<Owner> for String {
+    fn from(owner: Owner) -> Self {
+        owner.to_string()
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator => f.write_str("operator"),
+            Self::Tenant(tenant) => write!(f, "tenant:{tenant}"),
+        }
+    }
 }
 
 /// A row that somebody wrote by hand and that says no rule. It is not enforced.
@@ -123,6 +163,9 @@ pub struct AuditedRule {
     pub rule_id: RuleId,
     /// Which version.
     pub version: u64,
+    /// Who made it. Versions from before rules had owners are the operator's here.
+    #[serde(default)]
+    pub owner: Owner,
     /// When it was deleted, if it was.
     pub(crate) deleted_at: Option<Rfc3339>,
     /// What it said.

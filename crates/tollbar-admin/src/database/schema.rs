@@ -12,11 +12,12 @@ pub(crate) enum Dialect {
 }
 
 /// Step by step from nothing to now: what each says to SQLite and to PostgreSQL.
-const STEPS: [(&str, &str); 4] = [
+const STEPS: [(&str, &str); 5] = [
     (include_str!("schema/sqlite_0001.sql"), include_str!("schema/postgres_0001.sql")),
     (include_str!("schema/sqlite_0002.sql"), include_str!("schema/postgres_0002.sql")),
     (include_str!("schema/sqlite_0003.sql"), include_str!("schema/postgres_0003.sql")),
     (include_str!("schema/sqlite_0004.sql"), include_str!("schema/postgres_0004.sql")),
+    (include_str!("schema/sqlite_0005.sql"), include_str!("schema/postgres_0005.sql")),
 ];
 
 /// The table that knows which steps were taken.

@@ -78,7 +78,7 @@ pub(crate) async fn create(
     rule: &str,
     sent: &NewExemption,
 ) -> Result<Exemption, Problem> {
-    let reach = actor.reach(Permission::Change)?;
+    let reach = admin.authorize_change(actor)?;
     let rule = find_changeable(admin, reach, rule).await?;
     let form = sent.form(admin)?;
     let row = admin.repository.add_exemption(rule.id, &form, &actor.audit_name()).await?;
@@ -88,12 +88,13 @@ pub(crate) async fn create(
 
 /// Ends an exemption.
 pub(crate) async fn delete(admin: &Admin, actor: &Actor, id: &str) -> Result<(), Problem> {
-    let reach = actor.reach(Permission::Change)?;
+    let reach = admin.authorize_change(actor)?;
     let id = id.parse().map_err(|_| Problem::not_found("exemption"))?;
     if let Reach::Tenant(_) = reach {
         let row = admin.repository.exemption(id).await?;
-        let found = find_changeable(admin, reach, &row.rule.to_string()).await;
-        found.map_err(|_| Problem::not_found("exemption"))?;
+        find_changeable(admin, reach, &row.rule.to_string())
+            .await
+            .map_err(|problem| problem.or_not_found("exemption"))?;
     }
     admin.repository.delete_exemption(id, &actor.audit_name()).await?;
     admin.wait_until_enforced().await;

@@ -100,7 +100,11 @@ pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usag
 
 /// Makes the counters of a key fresh.
 pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<KeyReset, Problem> {
-    let rule = find_in_force(admin, actor.reach(Permission::Change)?, &key.rule_id)?;
+    let reach = admin.authorize_change(actor)?;
+    let rule = find_in_force(admin, reach, &key.rule_id)?;
+    if reach != Reach::All {
+        rules::find_changeable(admin, reach, &key.rule_id).await?;
+    }
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     match key.selector()? {
         KeySelector::Subject(subject) => {
@@ -136,7 +140,7 @@ async fn record_reset(
 
 /// Denies somebody until the ban ends.
 pub(crate) async fn ban(admin: &Admin, actor: &Actor, form: &BanForm) -> Result<KeyRow, Problem> {
-    let reach = actor.reach(Permission::Change)?;
+    let reach = admin.authorize_change(actor)?;
     if let (Reach::Tenant(_), None) = (reach, &form.rule_id) {
         let detail = "a tenant bans under its own sub-limits: send the id of one";
         return Err(Problem::forbidden_field("ruleId", detail));
@@ -198,7 +202,7 @@ pub(crate) async fn list(
 
 /// Ends a ban or a boost.
 pub(crate) async fn lift(admin: &Admin, actor: &Actor, id: &str) -> Result<(), Problem> {
-    let reach = actor.reach(Permission::Change)?;
+    let reach = admin.authorize_change(actor)?;
     let id = id.parse().map_err(|_| Problem::not_found("key record"))?;
     if let Reach::Tenant(_) = reach {
         let row = admin.repository.key(id).await?;
@@ -206,8 +210,9 @@ pub(crate) async fn lift(admin: &Admin, actor: &Actor, id: &str) -> Result<(), P
         let is_ban = row.record.effect == KeyEffect::Ban;
         let rule = row.record.rule.filter(|_| is_ban);
         let rule = rule.ok_or_else(|| Problem::not_found("key record"))?;
-        let own = rules::find_changeable(admin, reach, &rule).await;
-        own.map_err(|_| Problem::not_found("key record"))?;
+        rules::find_changeable(admin, reach, &rule)
+            .await
+            .map_err(|problem| problem.or_not_found("key record"))?;
     }
     admin.repository.delete_key(id, &actor.audit_name()).await?;
     admin.wait_until_enforced().await;
@@ -220,7 +225,7 @@ async fn save(admin: &Admin, actor: &Actor, record: &KeyRecord) -> Result<KeyRow
     Ok(row)
 }
 
-/// Returns the id by which records name the rule, if it exists.
+/// Returns the id by which records name the rule, if it exists and `reach` allows bans and boosts under it.
 async fn find_rule_id(
     admin: &Admin,
     reach: Reach<'_>,
@@ -229,6 +234,9 @@ async fn find_rule_id(
     let Some(rule) = rule else {
         return Ok(None);
     };
+    if reach != Reach::All {
+        return Ok(Some(rules::find_changeable(admin, reach, rule).await?.id.to_string()));
+    }
     match rules::find(admin, reach, rule).await? {
         rules::RuleRecord::Database(row) => Ok(Some(row.id.to_string())),
         rules::RuleRecord::File(_) => Ok(Some(rule.to_owned())),
@@ -247,7 +255,7 @@ pub(crate) fn find_in_force(
     let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
     let is_visible = |rule: &&Arc<Rule>| match reach {
         Reach::All => true,
-        Reach::Tenant(tenant) => sub_limit::is_own_rule(rule, tenant),
+        Reach::Tenant(tenant) => sub_limit::is_visible_in_force(rule, tenant),
     };
     rule.filter(is_visible).cloned().ok_or_else(|| Problem::not_found("rule in force"))
 }

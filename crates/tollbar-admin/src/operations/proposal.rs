@@ -177,7 +177,8 @@ impl Proposal {
         let Reach::Tenant(tenant) = reach else {
             return self.diff.unchanged;
         };
-        let own = self.before.rules().iter().filter(|rule| sub_limit::is_own_rule(rule, tenant));
+        let own =
+            self.before.rules().iter().filter(|rule| sub_limit::is_visible_in_force(rule, tenant));
         let is_changed =
             |rule: &&Arc<Rule>| self.old.as_ref() == Some(*rule) && self.old != self.new;
         own.filter(|rule| !is_changed(rule)).count()

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tollbar_rules::admin::{FormError, from_json};
 use tollbar_rules::{Rule, RuleWarning};
 
-use crate::database::{LiveStatus, RuleRow};
+use crate::database::{LiveStatus, Owner, RuleRow};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::Rfc3339;
 
@@ -20,6 +20,9 @@ pub struct RuleJson {
     /// The name of a rule for programs: of the database's its id, of the file's its `id` or name.
     pub(crate) rule_id: Option<String>,
     pub(crate) source: Source,
+    /// Who made the rule: `operator`, or `tenant:<id>`. Daemons of earlier versions do not say.
+    #[serde(default)]
+    pub owner: Owner,
     /// The version of a rule of the database: its `ETag`.
     pub version: Option<u64>,
     pub(crate) created_at: Option<Rfc3339>,
@@ -48,8 +51,8 @@ pub(crate) enum Source {
 pub(crate) struct RuleForm(pub(crate) Result<Rule, FormError>);
 
 /// What only the daemon knows. Taken back and ignored, so that what a GET gave can be changed and PUT.
-const OURS: [&str; 7] =
-    ["ruleId", "source", "version", "createdAt", "updatedAt", "notInForce", "warnings"];
+const OURS: [&str; 8] =
+    ["ruleId", "source", "owner", "version", "createdAt", "updatedAt", "notInForce", "warnings"];
 
 impl RuleJson {
     /// The id by which the daemon knows the rule; empty if it has none.
@@ -61,6 +64,7 @@ impl RuleJson {
     pub(crate) fn of_row(row: &RuleRow, status: &LiveStatus) -> Self {
         let id = row.id.to_string();
         let mut json = Self::of_rule(&row.rule, Some(id.clone()));
+        json.owner = row.owner.clone();
         json.version = Some(row.version);
         json.created_at = Some(Rfc3339(row.created_at));
         json.updated_at = Some(Rfc3339(row.updated_at));
@@ -82,6 +86,7 @@ impl RuleJson {
         Self {
             rule_id,
             source: Source::Database,
+            owner: Owner::Operator,
             version: None,
             created_at: None,
             updated_at: None,
@@ -134,6 +139,10 @@ impl JsonSchema for RuleJson {
         let others = json!({
             "ruleId": { "type": ["string", "null"] },
             "source": source,
+            "owner": {
+                "type": "string", "examples": ["operator", "tenant:acme"],
+                "description": "Who made the rule. A tenant changes its own rules only",
+            },
             "version": { "type": ["integer", "null"], "description": "Its ETag" },
             "createdAt": instant,
             "updatedAt": instant,

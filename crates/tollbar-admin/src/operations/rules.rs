@@ -1,5 +1,7 @@
 //! Rules: seen, made, changed, deleted, put back. Those of the file are seen here and changed there.
 
+use std::collections::BTreeSet;
+
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,8 +13,8 @@ use super::proposal::{DryRun, Proposal, ProposedChange};
 use super::rule_json::{RuleForm, RuleJson};
 use super::{Admin, sub_limit};
 use crate::database::{
-    AuditRow, BrokenRule, Cursor, PAGE_ROWS_MAX, Page, PageRequest, RepositoryError, RuleFilter,
-    RuleId, RuleRow,
+    AuditRow, BrokenRule, Cursor, Owner, PAGE_ROWS_MAX, Page, PageRequest, RepositoryError,
+    RuleFilter, RuleId, RuleRow,
 };
 use crate::operations::auth::access::{Actor, Permission, Reach};
 use tollbar_daemon::background;
@@ -108,7 +110,7 @@ pub(crate) async fn list(
     let page = admin.repository.rules(&filter, &of).await?;
     let is_visible = |row: &&RuleRow| match reach {
         Reach::All => true,
-        Reach::Tenant(tenant) => sub_limit::is_own(&row.rule, tenant),
+        Reach::Tenant(tenant) => sub_limit::is_visible(&row.rule, tenant),
     };
     let status = admin.live.status();
     let rows = page.rows.iter().filter(is_visible);
@@ -131,20 +133,16 @@ pub(crate) async fn create(
     sent: &RuleForm,
     is_dry_run: bool,
 ) -> Result<ChangeResult, Problem> {
-    let reach = actor.reach(Permission::Change)?;
+    let reach = admin.authorize_change(actor)?;
     let rule = sent.rule()?;
     let change = ProposedChange::Put { id: None, before: None, rule: rule.clone().into() };
     let proposal = propose(admin, reach, change).await?;
-    if let Reach::Tenant(tenant) = reach {
-        check_room(admin, tenant).await?;
-    }
+    let owner = reach.owner();
     if is_dry_run {
-        return Ok(ChangeResult::DryRun(Box::new(
-            proposal.dry_run(admin, reach, Some(&rule)).await,
-        )));
+        return preview(admin, reach, proposal, &rule, owner).await;
     }
     drop(proposal);
-    let row = admin.repository.insert_rule(&rule, &actor.audit_name()).await?;
+    let row = admin.repository.insert_rule_for(&owner, &rule, &actor.audit_name()).await?;
     admin.wait_until_enforced().await;
     Ok(ChangeResult::Done(RuleRecord::Database(Box::new(row)).json(admin)))
 }
@@ -158,7 +156,7 @@ pub(crate) async fn replace(
     sent: &RuleForm,
     is_dry_run: bool,
 ) -> Result<ChangeResult, Problem> {
-    let reach = actor.reach(Permission::Change)?;
+    let reach = admin.authorize_change(actor)?;
     let target = find_target(admin, reach, id).await?;
     let expected = if_match.check_version(target.version())?;
     let rule = sent.rule()?;
@@ -166,9 +164,7 @@ pub(crate) async fn replace(
     let change = ProposedChange::Put { id: row_id, before, rule: rule.clone().into() };
     let proposal = propose(admin, reach, change).await?;
     if is_dry_run {
-        return Ok(ChangeResult::DryRun(Box::new(
-            proposal.dry_run(admin, reach, Some(&rule)).await,
-        )));
+        return preview(admin, reach, proposal, &rule, target.owner()).await;
     }
     drop(proposal);
     let by = actor.audit_name();
@@ -188,7 +184,7 @@ pub(crate) async fn delete(
     if_match: &IfMatch,
     is_dry_run: bool,
 ) -> Result<Option<Box<DryRun>>, Problem> {
-    let reach = actor.reach(Permission::Change)?;
+    let reach = admin.authorize_change(actor)?;
     let target = find_target(admin, reach, id).await?;
     let expected = if_match.check_version(target.version())?;
     let change = ProposedChange::Remove { id: target.before().0 };
@@ -217,8 +213,9 @@ pub(crate) async fn roll_back(
     rollback: &Rollback,
     is_dry_run: bool,
 ) -> Result<ChangeResult, Problem> {
-    let reach = actor.reach(Permission::Change)?;
-    let (id, version, before) = find_with_history(admin, reach, id).await?;
+    let reach = admin.authorize_change(actor)?;
+    let RuleRow { id, version, rule: before, owner, .. } =
+        check_owner(reach, find_with_history(admin, reach, id).await?)?;
     let expected = if_match.check_version(version)?;
     let rule = admin.repository.rule_at(id, rollback.version).await?;
     let change = ProposedChange::Put {
@@ -228,9 +225,7 @@ pub(crate) async fn roll_back(
     };
     let proposal = propose(admin, reach, change).await?;
     if is_dry_run {
-        return Ok(ChangeResult::DryRun(Box::new(
-            proposal.dry_run(admin, reach, Some(&rule)).await,
-        )));
+        return preview(admin, reach, proposal, &rule, owner).await;
     }
     drop(proposal);
     let by = actor.audit_name();
@@ -246,8 +241,8 @@ pub(crate) async fn history(
     id: &str,
     page: &PageRequest,
 ) -> Result<Page<AuditRow>, Problem> {
-    let (id, ..) = find_with_history(admin, actor.reach(Permission::See)?, id).await?;
-    Ok(admin.repository.history(id, page).await?)
+    let row = find_with_history(admin, actor.reach(Permission::See)?, id).await?;
+    Ok(admin.repository.history(row.id, page).await?)
 }
 
 /// The rule, if it may be seen.
@@ -263,7 +258,7 @@ pub(crate) async fn find(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<Ru
     };
     match (row, reach) {
         (Some(row), Reach::All) => Ok(RuleRecord::Database(Box::new(row))),
-        (Some(row), Reach::Tenant(tenant)) if sub_limit::is_own(&row.rule, tenant) => {
+        (Some(row), Reach::Tenant(tenant)) if sub_limit::is_visible(&row.rule, tenant) => {
             Ok(RuleRecord::Database(Box::new(row)))
         }
         // What is not a tenant's own is not there for it.
@@ -284,9 +279,21 @@ pub(crate) async fn find_changeable(
     id: &str,
 ) -> Result<RuleRow, Problem> {
     match find(admin, reach, id).await? {
-        RuleRecord::Database(row) => Ok(*row),
+        RuleRecord::Database(row) => check_owner(reach, *row),
         RuleRecord::File(_) => Err(Problem::read_only(id)),
     }
+}
+
+/// Returns the rule, unless somebody else made it and `reach` is a tenant's.
+fn check_owner(reach: Reach<'_>, row: RuleRow) -> Result<RuleRow, Problem> {
+    if reach.may_change(&row.owner) { Ok(row) } else { Err(operators_rule(&row.rule.name)) }
+}
+
+/// Returns why a tenant cannot change a rule that it sees.
+pub(crate) fn operators_rule(name: &str) -> Problem {
+    Problem::forbidden(format!(
+        "rule `{name}` belongs to the operator: ask the operator to change it, or make a rule of your own"
+    ))
 }
 
 /// The rule, if it may be changed here, or the broken row of that id or name. A broken row is no tenant's.
@@ -303,31 +310,40 @@ async fn find_target(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<RuleTa
     broken.map(|broken| RuleTarget::Broken(Box::new(broken))).ok_or(problem)
 }
 
-/// A rule that is or was there: its id, its last version and what that said.
-async fn find_with_history(
-    admin: &Admin,
-    reach: Reach<'_>,
-    id: &str,
-) -> Result<(RuleId, u64, Rule), Problem> {
+/// Returns a rule of the database as it is, or as it was when it was deleted.
+async fn find_with_history(admin: &Admin, reach: Reach<'_>, id: &str) -> Result<RuleRow, Problem> {
     let gone = match find(admin, reach, id).await {
-        Ok(RuleRecord::Database(row)) => return Ok((row.id, row.version, row.rule)),
+        Ok(RuleRecord::Database(row)) => return Ok(*row),
         Ok(RuleRecord::File(_)) => return Err(Problem::read_only(id)),
         Err(problem) => problem,
     };
     let Ok(id) = id.parse::<RuleId>() else {
         return Err(gone);
     };
-    let page = match admin.repository.history(id, &PageRequest::first(1)).await {
+    let row = match admin.repository.rule_or_deleted(id).await {
+        Err(RepositoryError::NotFound { .. }) => return Err(gone),
         Err(RepositoryError::Broken(_)) if reach != Reach::All => return Err(gone),
-        page => page?,
+        row => row?,
     };
-    let version =
-        page.rows.first().and_then(|change| change.version).ok_or_else(|| gone.clone())?;
-    let rule = admin.repository.rule_at(id, version).await?;
     match reach {
-        Reach::Tenant(tenant) if !sub_limit::is_own(&rule, tenant) => Err(gone),
-        _ => Ok((id, version, rule)),
+        Reach::Tenant(tenant) if !sub_limit::is_visible(&row.rule, tenant) => Err(gone),
+        _ => Ok(row),
     }
+}
+
+/// Returns what a change would do.
+async fn preview(
+    admin: &Admin,
+    reach: Reach<'_>,
+    proposal: Proposal,
+    rule: &Rule,
+    owner: Owner,
+) -> Result<ChangeResult, Problem> {
+    let mut dry_run = proposal.dry_run(admin, reach, Some(rule)).await;
+    if let Some(json) = &mut dry_run.rule {
+        json.owner = owner;
+    }
+    Ok(ChangeResult::DryRun(Box::new(dry_run)))
 }
 
 /// Checks a change: whether `reach` allows it, and the rules fit together with it.
@@ -340,7 +356,14 @@ async fn propose(
     if let ProposedChange::Put { id, rule, .. } = &change {
         // First, so that no other refusal tells a tenant which rules there are.
         if let Reach::Tenant(tenant) = reach {
-            sub_limit::check(tenant, rule, in_force.rules())?;
+            let own = find_own(admin, tenant).await?;
+            sub_limit::check(tenant, rule, in_force.rules(), &own)?;
+            let most = sub_limit::SUB_LIMITS_MAX;
+            if id.is_none_or(|id| !own.contains(&id)) && own.len() >= most {
+                return Err(Problem::forbidden(format!(
+                    "a tenant has at most {most} sub-limits: delete one first"
+                )));
+            }
         }
         let is_taken = admin.file_rules().get(&rule.name).is_some();
         let filter = RuleFilter { name: Some(rule.name.to_string()), ..RuleFilter::default() };
@@ -358,23 +381,18 @@ async fn propose(
     proposal.unwrap_or_else(|| Err(Problem::unavailable(busy)))
 }
 
-/// Refuses one more sub-limit where a tenant has as many as it may.
-async fn check_room(admin: &Admin, tenant: &str) -> Result<(), Problem> {
+/// Returns the ids of the sub-limits that a tenant has made.
+async fn find_own(admin: &Admin, tenant: &str) -> Result<BTreeSet<RuleId>, Problem> {
     let filter = RuleFilter { tenant: Some(tenant.to_owned()), ..RuleFilter::default() };
-    let mut count = 0;
+    let mut own = BTreeSet::new();
     let mut of = PageRequest::first(PAGE_ROWS_MAX);
     loop {
         let page = admin.repository.rules(&filter, &of).await?;
-        count += page.rows.iter().filter(|row| sub_limit::is_own(&row.rule, tenant)).count();
-        if count >= sub_limit::SUB_LIMITS_MAX {
-            let most = sub_limit::SUB_LIMITS_MAX;
-            return Err(Problem::forbidden(format!(
-                "a tenant has at most {most} sub-limits: delete one first"
-            )));
-        }
+        let rows = page.rows.iter().filter(|row| sub_limit::is_own(row, tenant));
+        own.extend(rows.map(|row| row.id));
         match page.next {
             Some(next) => of = PageRequest::after(next, PAGE_ROWS_MAX),
-            None => return Ok(()),
+            None => return Ok(own),
         }
     }
 }
@@ -384,6 +402,14 @@ impl RuleTarget {
         match self {
             Self::Rule(row) => row.version,
             Self::Broken(broken) => broken.version,
+        }
+    }
+
+    /// Who made it. A broken row is no tenant's.
+    fn owner(&self) -> Owner {
+        match self {
+            Self::Rule(row) => row.owner.clone(),
+            Self::Broken(_) => Owner::Operator,
         }
     }
 

@@ -1,33 +1,44 @@
-//! What tenants may do by themselves: sub-limits, which add to what the operator's rules say and take
-//! nothing from it.
+//! What tenants may do by themselves: sub-limits, which add to the operator's rules and take nothing from them.
 //!
-//! A sub-limit is a rule of the database for one tenant whose name begins with that tenant's and a `/`.
-//! Every rule that applies limits, so one more can only deny more, unless it has one of the few words
-//! that keep others from applying; those are refused here.
+//! A sub-limit is a rule of the database for one tenant whose name begins with that tenant's and a `/`. The tenant sees
+//! it, and changes it if it [owns](crate::database::Owner) it. Every rule that applies limits, so one more can only deny
+//! more, unless it has one of the few words that keep others from applying; those are rejected here.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tollbar_rules::{Limit, Mode, Rule, Test, TierLimits};
 
-use crate::database::RuleId;
+use crate::database::{Owner, RuleId, RuleRow};
 use tollbar_daemon::problem::Problem;
 
 /// The most sub-limits of a tenant: rules are bounded together, and nobody takes the room of all.
 pub(crate) const SUB_LIMITS_MAX: usize = 100;
 
-/// True where a rule of the database is this tenant's own.
-pub(crate) fn is_own(rule: &Rule, tenant: &str) -> bool {
+/// True if this tenant sees a rule of the database.
+pub(crate) fn is_visible(rule: &Rule, tenant: &str) -> bool {
     is_named_after(&rule.name, tenant) && tenant_of(rule) == Some(tenant)
 }
 
-/// True where a rule in force is this tenant's own.
-pub(crate) fn is_own_rule(rule: &Rule, tenant: &str) -> bool {
-    is_of_database(rule) && is_own(rule, tenant)
+/// True if this tenant sees a rule in force.
+pub(crate) fn is_visible_in_force(rule: &Rule, tenant: &str) -> bool {
+    is_of_database(rule) && is_visible(rule, tenant)
 }
 
-/// Refuses what is no sub-limit of this tenant, or more than the operator's rules allow. `in_force`
-/// are all rules.
-pub(crate) fn check(tenant: &str, rule: &Rule, in_force: &[Arc<Rule>]) -> Result<(), Problem> {
+/// True if this tenant has made the rule, and still sees it.
+pub(crate) fn is_own(row: &RuleRow, tenant: &str) -> bool {
+    let is_owner = matches!(&row.owner, Owner::Tenant(owner) if owner == tenant);
+    is_owner && is_visible(&row.rule, tenant)
+}
+
+/// Rejects what is no sub-limit of this tenant, or more than the operator's rules allow. `in_force` are all rules, and
+/// `own` are the ids of those that the tenant has made.
+pub(crate) fn check(
+    tenant: &str,
+    rule: &Rule,
+    in_force: &[Arc<Rule>],
+    own: &BTreeSet<RuleId>,
+) -> Result<(), Problem> {
     if tenant_of(rule) != Some(tenant) {
         let detail = format!("a sub-limit is its tenant's: send \"{tenant}\"");
         return Err(Problem::forbidden_field("tenantId", detail));
@@ -53,53 +64,61 @@ pub(crate) fn check(tenant: &str, rule: &Rule, in_force: &[Arc<Rule>]) -> Result
                       queue and maxWait out, and send an algorithm other than leaky_queue";
         return Err(Problem::forbidden_field("queue", detail));
     }
-    let parents = in_force.iter().filter(|parent| is_parent(parent, tenant));
-    for parent in parents {
-        check_below(rule, parent)?;
+    let is_own = |rule: &Rule| {
+        let id = rule.id.as_ref().and_then(|id| id.parse::<RuleId>().ok());
+        id.is_some_and(|id| own.contains(&id))
+    };
+    for parent in in_force.iter().filter(|parent| !is_own(parent) && is_parent(parent, rule)) {
+        check_below(rule, parent).map_err(|(field, detail)| {
+            if is_visible_in_force(parent, tenant) {
+                let name = &parent.name;
+                return Problem::forbidden_field(field, format!("{detail} (rule `{name}`)"));
+            }
+            Problem::forbidden_field(field, detail)
+        })?;
     }
     Ok(())
 }
 
-/// Refuses what is more than the parent allows, or would come before it.
-fn check_below(rule: &Rule, parent: &Rule) -> Result<(), Problem> {
-    let name = &parent.name;
+/// Rejects a sub-limit that allows more than the parent does, or that would be looked at before it. Returns the field
+/// and the bound, without the parent's name: a tenant does not learn which rules the operator has.
+fn check_below(rule: &Rule, parent: &Rule) -> Result<(), (&'static str, String)> {
     if parent.fallback && !rule.fallback {
-        let detail = format!(
-            "the operator's rule `{name}` applies only where no other does, so this one would keep it \
-             from applying: send true"
-        );
-        return Err(Problem::forbidden_field("fallback", detail));
+        let detail = "the operator has a fallback limit for some of these requests, and this rule would keep it \
+                      from applying: send true";
+        return Err(("fallback", detail.to_owned()));
     }
     if rule.priority > parent.priority {
         let most = parent.priority;
-        let detail = format!("the operator's rule `{name}` comes first: send {most} or less");
-        return Err(Problem::forbidden_field("priority", detail));
+        let detail = format!(
+            "some of these requests are under an operator's limit of priority {most}: send {most} or less"
+        );
+        return Err(("priority", detail));
     }
     if let (Some(own), Some(allowed)) =
         (SustainedRate::for_rule(rule), SustainedRate::for_rule(parent))
         && own.is_above(allowed)
     {
         let most = allowed.text();
-        let detail = format!("the operator's rule `{name}` allows {most}: send that or less");
-        return Err(Problem::forbidden_field("maxRequests", detail));
+        let detail =
+            format!("the operator allows {most} for some of these requests: send that or less");
+        return Err(("maxRequests", detail));
     }
     if let (Some(own), Some(allowed)) = (permits(rule), permits(parent))
         && own > allowed
     {
-        let detail =
-            format!("the operator's rule `{name}` allows {allowed} in flight: send that or less");
-        return Err(Problem::forbidden_field("maxRequests", detail));
+        let detail = format!(
+            "the operator allows {allowed} in flight for some of these requests: send that or less"
+        );
+        return Err(("maxRequests", detail));
     }
     Ok(())
 }
 
-/// True where the operator has made a rule, and it may limit requests of this tenant.
-fn is_parent(rule: &Rule, tenant: &str) -> bool {
-    let is_subs = is_of_database(rule)
-        && tenant_of(rule).is_some_and(|owner| is_named_after(&rule.name, owner));
-    let tests = rule.conditions.all().iter().filter(|condition| &*condition.attribute == "tenant");
-    let may_apply = tests.into_iter().all(|condition| condition.test.holds(Some(tenant)));
-    rule.enabled && !rule.unlimited && rule.mode == Mode::Enforce && may_apply && !is_subs
+/// True if `rule` denies, and some request may be under it and under `sub_limit`.
+fn is_parent(rule: &Rule, sub_limit: &Rule) -> bool {
+    let is_enforced = rule.enabled && !rule.unlimited && rule.mode == Mode::Enforce;
+    is_enforced && !rule.conditions.is_disjoint_from(&sub_limit.conditions)
 }
 
 fn is_of_database(rule: &Rule) -> bool {

@@ -138,7 +138,7 @@ fn is_counted_by(rule: &Rule, attribute: &str) -> bool {
 fn is_visible(rule: &Rule, reach: Reach<'_>) -> bool {
     match reach {
         Reach::All => true,
-        Reach::Tenant(tenant) => sub_limit::is_own_rule(rule, tenant),
+        Reach::Tenant(tenant) => sub_limit::is_visible_in_force(rule, tenant),
     }
 }
 

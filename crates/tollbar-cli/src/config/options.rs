@@ -68,6 +68,7 @@ const OPTIONS: &[OptionRow] = &[
     row("resp", &[(Always, "it_can_be_switched_off_or_listen_on_a_path")]),
     row("health", &[(Always, "health_checks_are_answered_while_all_connections_are_held")]),
     row("admin", &[(Database, "a_daemon_is_asked_on_a_path_too")]),
+    row("tenant_writes", &[(Database, "a_tenant_that_writes_too_often_is_told_when_to_write_again")]),
     row("upstream", &[(Gateway, "a_denial_can_be_asked_about")]),
     row("proxy", &[(Gateway, "a_denial_can_be_asked_about")]),
     row("insecure", &[(Always, "what_cannot_be_used_is_told_with_its_flag")]),

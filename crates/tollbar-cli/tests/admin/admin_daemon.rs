@@ -19,15 +19,25 @@ pub(crate) struct AdminDaemon {
 impl AdminDaemon {
     /// With these rules in its file.
     pub(crate) fn open(name: &str, rules: &str) -> Self {
+        Self::open_with(name, rules, &[])
+    }
+
+    /// With these rules in its file, and more flags.
+    pub(crate) fn open_with(name: &str, rules: &str, flags: &[&str]) -> Self {
         let scratch = Scratch::new(&format!("admin-{name}"));
         let database = scratch.path("rules.sqlite");
-        Self::open_at(scratch, rules, database)
+        Self::start(scratch, rules, database, flags)
     }
 
     /// The same over a database elsewhere.
     pub(crate) fn open_at(scratch: Scratch, rules: &str, database: String) -> Self {
+        Self::start(scratch, rules, database, &[])
+    }
+
+    fn start(scratch: Scratch, rules: &str, database: String, flags: &[&str]) -> Self {
         let rules = scratch.file("rules.yaml", rules);
-        let daemon = Daemon::start(&["--rules", &rules, "--database", &database]);
+        let own = ["--rules", &rules, "--database", &database];
+        let daemon = Daemon::start(&[&own, flags].concat());
         let token = first_token(&daemon).expect("the first start shows a token");
         Self { daemon, token, database, scratch }
     }

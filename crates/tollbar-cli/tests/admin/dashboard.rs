@@ -273,6 +273,41 @@ fn a_rule_is_made_changed_and_put_back_as_form_and_as_yaml() {
     assert_eq!(status(&admin.get("/rules/once/edit")), 403);
 }
 
+#[test]
+fn pages_say_who_made_a_rule_and_a_tenant_edits_its_own() {
+    let scratch = Scratch::new("dashboard-owner");
+    let (daemon, token) = started(&scratch, RULES);
+    let admin = WebSession::signed_in(&daemon, &token);
+    let acme = WebSession::signed_in(&daemon, &made(&admin, "tenant", "acme"));
+    let form = |name| {
+        [("name", name), ("tenantId", "acme"), ("maxRequests", "1"), ("windowSeconds", "86400")]
+    };
+    let (given, own) = (rule(&admin, &form("acme/given")), rule(&acme, &form("acme/own")));
+    for session in [&admin, &acme] {
+        assert!(
+            session.get(&given).contains("version 1, owner <bdi>operator</bdi>"),
+            "{}",
+            session.get(&given)
+        );
+        assert!(session.get(&own).contains("version 1, owner <bdi>tenant:acme</bdi>"));
+        let list = session.get("/rules");
+        assert!(list.contains("<td><bdi>operator</bdi></td>"), "{list}");
+        assert!(list.contains("<td><bdi>tenant:acme</bdi></td>"), "{list}");
+    }
+    let page = acme.get(&given);
+    assert!(
+        page.contains("This rule belongs to the operator") && !page.contains("/edit\""),
+        "{page}"
+    );
+    assert!(acme.get(&own).contains("/edit\"") && admin.get(&own).contains("/edit\""));
+    let edit = acme.get(&format!("{given}/edit"));
+    assert_eq!(status(&edit), 403);
+    assert!(edit.contains("belongs to the operator"), "{edit}");
+    assert_eq!(status(&acme.get(&format!("{own}/edit"))), 200);
+    assert_eq!(status(&acme.post(&format!("{given}/delete"), &[("version", "1")])), 403);
+    assert_eq!(status(&acme.post(&format!("{own}/delete"), &[("version", "1")])), 303);
+}
+
 /// What people put into names when nobody looks.
 pub(crate) const EVIL: [&str; 5] = [
     "<script>alert(1)</script>",

@@ -52,6 +52,13 @@ fn a_key_is_looked_at_and_made_fresh() {
     admin.check("/user", "8");
     let both = json!({ "ruleId": "by_user", "attributes": { "user": "8" } });
     assert_eq!(peek(&both).expect(200)["limit"], 2);
+    let before = admin.get("/v1/rate-limit/audit")["items"].as_array().unwrap().len();
+    admin.ask("POST", &format!("{KEYS}/reset"), &both).expect(200);
+    let audit = admin.get("/v1/rate-limit/audit");
+    let written = json!({ "ruleId": "by_user", "subject": "user:8", "reset": true });
+    assert_eq!(audit["items"][0]["after"], written, "{audit}");
+    assert!(audit["items"][0]["actor"].as_str().unwrap().starts_with("token:"), "{audit}");
+    assert_eq!(audit["items"].as_array().unwrap().len(), before + 1);
     peek(&json!({ "ruleId": "by_user", "subject": "8" })).problem(422, "invalid");
     peek(&json!({ "ruleId": "nosuch", "subject": "8" })).problem(404, "not_found");
     let none = peek(&json!({ "ruleId": "five" }));

@@ -192,6 +192,7 @@ suite! {
     changes::a_revision_that_names_no_row_is_not_passed_over,
     changes::a_thousand_revisions_are_remembered,
     migration::a_database_of_version_2_is_migrated,
+    migration::rules_of_version_4_get_their_owners_from_the_audit,
     rules::columns_say_what_the_rule_says_and_cannot_be_written,
     races::of_two_who_change_one_version_one_succeeds,
     races::a_batch_of_usage_sent_by_many_is_added_once,

@@ -186,6 +186,65 @@ fn a_sub_limit_never_gives_more_than_the_operator_does() {
     acme.ask("DELETE", &target, &Value::Null).problem(404, "not_found");
 }
 
+/// A login rule of 5 an hour forbade every sub-limit above that, and the message named the rule.
+#[test]
+fn a_sub_limit_is_compared_only_with_rules_that_can_match_the_same_request() {
+    let file = "rules:
+      - { name: login_secret, match: { path: /login, method: POST }, per: [ip], limit: 5/h, priority: -5 }
+      - { name: rest_secret, match: { path: /rest/x/** }, fallback: true, limit: 5/h }
+      - { name: beta_secret, match: { beta: in }, limit: 5/h }
+      - { name: jobs_secret, match: { path: /jobs }, algorithm: concurrency, limit: 2, lease: 30s }";
+    let admin = AdminDaemon::open("related", file);
+    let acme = Tenant { admin: &admin, token: admin.token_of(&["tenant:acme"], None) };
+    let beta = |value: &str| json!({ "match": { "beta": value } });
+    let fast = json!({ "maxRequests": 600, "windowSeconds": 60 });
+    let merge = |parts: &[&Value]| {
+        let fields = parts.iter().flat_map(|part| part.as_object().unwrap().clone());
+        Value::Object(fields.collect())
+    };
+    let (path, method) = (
+        |path: &str| json!({ "pathPattern": path }),
+        |method: &str| json!({ "httpMethod": method }),
+    );
+    let table = [
+        (merge(&[&path("/search"), &beta("out"), &fast]), None),
+        (merge(&[&path("/login"), &method("GET"), &beta("out"), &fast]), None),
+        (merge(&[&path("/log/**"), &beta("out"), &fast]), None),
+        // Each of these may match a request of the operator's rule.
+        (merge(&[&path("/search"), &fast]), Some("maxRequests")),
+        (merge(&[&path("/search"), &beta("in"), &fast]), Some("maxRequests")),
+        (merge(&[&path("/login"), &beta("out"), &fast]), Some("priority")),
+        (
+            merge(&[&path("/login"), &beta("out"), &fast, &json!({ "priority": -5 })]),
+            Some("maxRequests"),
+        ),
+        (merge(&[&path("/{page}"), &beta("out")]), Some("priority")),
+        (merge(&[&path("/rest/x/a"), &beta("out")]), Some("fallback")),
+        (
+            merge(&[
+                &path("/jobs"),
+                &beta("out"),
+                &json!({ "algorithm": "concurrency", "maxRequests": 3, "lease": "30s", "windowSeconds": null }),
+            ]),
+            Some("maxRequests"),
+        ),
+    ];
+    for (at, (more, refused)) in table.iter().enumerate() {
+        let answer = acme.ask(
+            "POST",
+            RULES,
+            &merge(&[&sub(more), &json!({ "name": format!("acme/{at}") })]),
+        );
+        match refused {
+            None => assert_eq!(answer.status, 201, "{more}: {}", answer.body),
+            Some(field) => {
+                assert_eq!(answer.problem(403, "forbidden"), *field, "{more}");
+                assert!(!answer.body.contains("secret"), "{more}: {}", answer.body);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_sub_limit_does_not_keep_the_operators_fallback_from_applying() {
     let admin =
@@ -234,8 +293,8 @@ async fn a_sub_limit_on_what_is_in_flight_leaves_the_operators_limit_over_envoy(
 
 #[test]
 fn a_tenant_has_room_for_so_many_and_no_more() {
-    let admin =
-        AdminDaemon::open("room", "rules: [{ name: a, match: { path: /a }, limit: 3000/s }]");
+    let rules = "rules: [{ name: a, match: { path: /a }, limit: 3000/s }]";
+    let admin = AdminDaemon::open_with("room", rules, &["--tenant-writes", "1000/s"]);
     let acme = Tenant { admin: &admin, token: admin.token_of(&["tenant:acme"], None) };
     let form =
         |at: usize| sub(&json!({ "name": format!("acme/{at}"), "pathPattern": format!("/{at}") }));
@@ -244,4 +303,119 @@ fn a_tenant_has_room_for_so_many_and_no_more() {
     }
     acme.ask("POST", RULES, &form(100)).problem(403, "forbidden");
     admin.rule(&form(100));
+}
+
+/// A tenant could delete and change every rule that was named after it, also those that the operator had made.
+#[test]
+fn a_tenant_changes_nothing_that_the_operator_made_for_it() {
+    let admin = AdminDaemon::open("owner", FILE);
+    let acme = Tenant { admin: &admin, token: admin.token_of(&["tenant:acme"], None) };
+    // Who made a rule is not for its maker to say.
+    let given = sub(&json!({ "name": "acme/given", "owner": "tenant:acme", "maxRequests": 4 }));
+    let made = admin.ask("POST", RULES, &given).expect(201);
+    assert_eq!(made["owner"], "operator");
+    let given_id = made["ruleId"].as_str().unwrap();
+    let target = format!("{RULES}/{given_id}");
+    assert_eq!(acme.ask("GET", &target, &Value::Null).expect(200)["owner"], "operator");
+    acme.ask("GET", &format!("{target}/history"), &Value::Null).expect(200);
+    let exemption = json!({ "subjectType": "user", "subjectValue": "7" });
+    let exempt = admin.ask("POST", &format!("{target}/exemptions"), &exemption).expect(201);
+    let key = json!({ "ruleId": given_id, "subject": "user:8" });
+    let ban = admin.ask("POST", "/v1/rate-limit/keys/ban", &key).expect(201);
+    acme.ask("POST", "/v1/rate-limit/keys/peek", &key).expect(200);
+    let other = json!({ "subjectType": "user", "subjectValue": "9" });
+    let attempts = [
+        ("PUT", target.clone(), sub(&json!({ "name": "acme/given" }))),
+        ("PUT", format!("{target}?dryRun=true"), sub(&json!({ "name": "acme/given" }))),
+        ("DELETE", target.clone(), Value::Null),
+        ("DELETE", format!("{target}?dryRun=true"), Value::Null),
+        ("POST", format!("{target}/rollback"), json!({ "version": 1 })),
+        ("POST", format!("{target}/exemptions"), other),
+        ("DELETE", format!("/v1/rate-limit/exemptions/{}", exempt["exemptionId"]), Value::Null),
+        ("POST", "/v1/rate-limit/keys/reset".into(), key.clone()),
+        ("POST", "/v1/rate-limit/keys/ban".into(), key),
+        ("DELETE", format!("/v1/rate-limit/keys/{}", ban["keyId"]), Value::Null),
+    ];
+    for (method, target, body) in &attempts {
+        let refused = acme.ask(method, target, body);
+        refused.problem(403, "forbidden");
+        let told = "rule `acme/given` belongs to the operator: ask the operator to change it";
+        assert!(refused.body.contains(told), "{method} {target}: {}", refused.body);
+    }
+    // It bounds the tenant's own rules as the operator's other rules do, and may be named.
+    let more = acme.ask("POST", RULES, &sub(&json!({ "maxRequests": 5 })));
+    assert_eq!(more.problem(403, "forbidden"), "maxRequests");
+    assert!(more.body.contains("rule `acme/given`"), "{}", more.body);
+
+    // Its own rules stay its own, whatever becomes of them and whoever changes them.
+    let own = acme.ask("POST", &format!("{RULES}?dryRun=true"), &sub(&json!({}))).expect(200);
+    assert_eq!(own["rule"]["owner"], "tenant:acme");
+    let own = acme.ask("POST", RULES, &sub(&json!({ "owner": "operator" }))).expect(201);
+    assert_eq!(own["owner"], "tenant:acme");
+    let target = format!("{RULES}/{}", own["ruleId"].as_str().unwrap());
+    let renamed = sub(&json!({ "name": "acme/renamed", "maxRequests": 1 }));
+    assert_eq!(acme.ask("PUT", &target, &renamed).expect(200)["owner"], "tenant:acme");
+    let by_operator = sub(&json!({ "name": "acme/renamed", "priority": -1 }));
+    assert_eq!(admin.ask_of("*", "PUT", &target, &by_operator).expect(200)["owner"], "tenant:acme");
+    admin.ask_of("*", "DELETE", &target, &Value::Null).expect(204);
+    let back = acme.ask("POST", &format!("{target}/rollback"), &json!({ "version": 1 }));
+    assert_eq!(back.expect(200)["owner"], "tenant:acme");
+    let history = admin.get(&format!("{target}/history"));
+    let owners: Vec<&Value> = history["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|change| &change["after"]["owner"])
+        .collect();
+    assert_eq!(owners, vec![&json!("tenant:acme"); 5]);
+    acme.ask("DELETE", &target, &Value::Null).expect(204);
+    // A rule of the operator's that was deleted is not the tenant's to bring back.
+    let target = format!("{RULES}/{given_id}");
+    admin.ask_of("*", "DELETE", &target, &Value::Null).expect(204);
+    acme.ask("POST", &format!("{target}/rollback"), &json!({ "version": 1 }))
+        .problem(403, "forbidden");
+}
+
+#[test]
+fn a_tenant_that_writes_too_often_is_told_when_to_write_again() {
+    let admin = AdminDaemon::open_with("writes", FILE, &["--tenant-writes", "3/h"]);
+    let acme = Tenant { admin: &admin, token: admin.token_of(&["tenant:acme"], None) };
+    // Another token of the tenant has no writes of its own, and what is refused counts too.
+    let second = Tenant { admin: &admin, token: admin.token_of(&["read", "tenant:acme"], None) };
+    let globex = Tenant { admin: &admin, token: admin.token_of(&["tenant:globex"], None) };
+    let made = acme.ask("POST", RULES, &sub(&json!({}))).expect(201);
+    let target = format!("{RULES}/{}", made["ruleId"].as_str().unwrap());
+    second.ask("POST", RULES, &sub(&json!({ "name": "elsewhere" }))).problem(403, "forbidden");
+    acme.ask("PUT", &format!("{target}?dryRun=true"), &sub(&json!({}))).expect(200);
+    let key = json!({ "ruleId": made["ruleId"], "subject": "user:7" });
+    let exemption = json!({ "subjectType": "user", "subjectValue": "7" });
+    for (method, target, body) in [
+        ("POST", RULES.to_owned(), sub(&json!({ "name": "acme/b" }))),
+        ("PUT", target.clone(), sub(&json!({}))),
+        ("DELETE", target.clone(), Value::Null),
+        ("POST", format!("{target}/rollback"), json!({ "version": 1 })),
+        ("POST", format!("{target}/exemptions"), exemption),
+        ("DELETE", "/v1/rate-limit/exemptions/1".to_owned(), Value::Null),
+        ("POST", "/v1/rate-limit/keys/reset".to_owned(), key.clone()),
+        ("POST", "/v1/rate-limit/keys/ban".to_owned(), key.clone()),
+        ("DELETE", "/v1/rate-limit/keys/1".to_owned(), Value::Null),
+    ] {
+        let refused = acme.ask(method, &target, &body);
+        refused.problem(429, "too_many_writes");
+        let wait: u64 = refused.header("retry-after").parse().unwrap();
+        assert!((1..=3_600).contains(&wait), "{method} {target}: {}", refused.head);
+        assert_eq!(refused.header("x-ratelimit-limit"), "3", "{}", refused.head);
+        assert_eq!(refused.header("x-ratelimit-remaining"), "0");
+        assert!(refused.header("ratelimit").starts_with("\"tenant_writes\""), "{}", refused.head);
+    }
+    second.ask("POST", RULES, &sub(&json!({}))).problem(429, "too_many_writes");
+    // Reading is free, and so are the writes of others.
+    acme.ask("GET", &target, &Value::Null).expect(200);
+    acme.ask("POST", "/v1/rate-limit/keys/peek", &key).expect(200);
+    globex.ask("DELETE", "/v1/rate-limit/keys/1", &Value::Null).problem(404, "not_found");
+    for count in 0..5 {
+        admin.rule(
+            &json!({ "name": format!("more_{count}"), "maxRequests": 9, "windowSeconds": 1 }),
+        );
+    }
 }

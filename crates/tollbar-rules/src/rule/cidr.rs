@@ -68,6 +68,11 @@ impl Cidr {
         self.0.contains(&address.to_canonical())
     }
 
+    /// True if no address is in both blocks.
+    pub(crate) fn is_disjoint_from(&self, other: &Self) -> bool {
+        !self.contains(other.0.network()) && !other.contains(self.0.network())
+    }
+
     /// The family and the length of the prefix: blocks that agree in them differ in their network.
     pub(crate) fn shape(&self) -> (Family, u32) {
         (bits_of(self.0.network()).0, u32::from(self.0.prefix_len()))

@@ -95,7 +95,52 @@ impl Test {
     }
 }
 
+impl Condition {
+    /// True if no request meets both conditions in one reading of its path. False if that cannot be proved.
+    fn excludes(&self, other: &Self) -> bool {
+        if self.attribute != other.attribute {
+            return false;
+        }
+        match (&self.test, &other.test) {
+            (Test::Path(own), Test::Path(others)) => {
+                own.iter().all(|own| others.iter().all(|other| own.is_disjoint_from(other)))
+            }
+            // How other tests compare a path depends on the `paths` of the rules file.
+            _ if &*self.attribute == "path" => false,
+            (Test::OneOf(values), test) | (test, Test::OneOf(values)) => {
+                !values.iter().any(|value| test.holds(Some(value)))
+            }
+            (Test::Not(negated), test) | (test, Test::Not(negated)) => match &**negated {
+                // Every test that is not negated needs a value.
+                Test::Present => !matches!(test, Test::Not(_)),
+                negated => negated == test,
+            },
+            (Test::Prefix(own), Test::Prefix(other)) => {
+                !own.starts_with(&**other) && !other.starts_with(&**own)
+            }
+            (Test::Within(own), Test::Within(others)) => {
+                own.iter().all(|own| others.iter().all(|other| own.is_disjoint_from(other)))
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Conditions {
+    /// True if no request meets both sets of conditions in one reading of its path: the methods differ, the path
+    /// patterns share no path, or an attribute would need two values. False if that cannot be proved.
+    ///
+    /// ```
+    /// use tollbar_rules::{Conditions, Test};
+    /// let get = Conditions::new().and("method", Test::equal("GET"));
+    /// let post = Conditions::new().and("method", Test::equal("POST"));
+    /// assert!(get.is_disjoint_from(&post) && !get.is_disjoint_from(&Conditions::new()));
+    /// ```
+    #[must_use]
+    pub fn is_disjoint_from(&self, other: &Self) -> bool {
+        self.all.iter().any(|own| other.all.iter().any(|other| own.excludes(other)))
+    }
+
     /// Any request.
     #[must_use]
     pub fn new() -> Self {
@@ -205,6 +250,8 @@ fn write_any<T: fmt::Display>(f: &mut fmt::Formatter<'_>, verb: &str, any: &[T])
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -236,6 +283,86 @@ mod tests {
         for (test, value, holds) in table {
             assert_eq!(test.holds(*value), *holds, "{test} of {value:?}");
         }
+    }
+
+    #[test]
+    fn conditions_that_share_no_request_are_known() {
+        let path = |text: &str| Test::Path([text.parse().unwrap()].into());
+        let within = |text: &str| Test::Within([text.parse().unwrap()].into());
+        let one_of =
+            |values: &[&str]| Test::OneOf(values.iter().map(|value| (*value).into()).collect());
+        let prefix = |text: &str| Test::Prefix(text.into());
+        let not = |test: Test| Test::Not(Box::new(test));
+        let table = [
+            ("method", Test::equal("GET"), one_of(&["POST", "PUT"]), true),
+            ("method", Test::equal("GET"), one_of(&["POST", "GET"]), false),
+            ("method", Test::equal("GET"), not(Test::equal("GET")), true),
+            ("method", Test::equal("GET"), not(Test::equal("PUT")), false),
+            ("path", path("/login"), path("/search/**"), true),
+            ("path", path("/**"), path("/search"), false),
+            // Folded, the path `/login` meets both.
+            ("path", Test::equal("/login"), path("/Login"), false),
+            ("user", Test::absent(), Test::Present, true),
+            ("user", Test::absent(), prefix("a"), true),
+            ("user", Test::absent(), Test::equal("a"), true),
+            ("user", Test::absent(), not(Test::equal("a")), false),
+            ("user", not(Test::equal("a")), not(Test::equal("b")), false),
+            ("user", prefix("in-"), prefix("out-"), true),
+            ("user", prefix("in-"), prefix("in-house-"), false),
+            ("user", prefix("in-"), not(prefix("in-")), true),
+            ("user", prefix("in-"), not(prefix("in-house-")), false),
+            ("user", prefix("in-"), Test::equal("out"), true),
+            ("user", Test::Present, prefix("a"), false),
+            ("ip", within("10.0.0.0/8"), within("192.0.2.0/24"), true),
+            ("ip", within("10.0.0.0/8"), within("10.1.0.0/16"), false),
+            ("ip", within("0.0.0.0/0"), within("::/0"), true),
+            ("ip", within("10.0.0.0/8"), Test::equal("192.0.2.1"), true),
+            ("ip", within("10.0.0.0/8"), Test::equal("::ffff:10.0.0.1"), false),
+            ("ip", within("10.0.0.0/8"), prefix("10."), false),
+        ];
+        for (attribute, first, second, is_disjoint) in table {
+            let shown = format!("{attribute}: {first}, {second}");
+            let [first, second] = [first, second]
+                .map(|test| Conditions::new().and("tenant", Test::Present).and(attribute, test));
+            assert_eq!(first.is_disjoint_from(&second), is_disjoint, "{shown}");
+            assert_eq!(second.is_disjoint_from(&first), is_disjoint, "{shown}");
+        }
+        let user = Conditions::new().and("user", Test::equal("GET"));
+        let method = Conditions::new().and("method", Test::equal("POST"));
+        assert!(!user.is_disjoint_from(&method), "they test different attributes");
+    }
+
+    proptest! {
+        /// A pair that is called disjoint and shares a request would let a sub-limit above the operator's limit pass.
+        #[test]
+        fn tests_that_one_value_meets_are_not_disjoint(
+            first in any_test(), second in any_test(), value in proptest::option::of(any_value()),
+        ) {
+            if first.holds(value.as_deref()) && second.holds(value.as_deref()) {
+                let [first, second] = [&first, &second].map(|test| Conditions::new().and("a", test.clone()));
+                prop_assert!(!first.is_disjoint_from(&second));
+            }
+        }
+    }
+
+    fn any_value() -> impl Strategy<Value = String> {
+        prop_oneof![Just(String::new()), "[ab]{1,3}", "10\\.[01]\\.0\\.[01]", "/[ab](/[ab])?"]
+    }
+
+    fn any_test() -> impl Strategy<Value = Test> {
+        let block =
+            prop_oneof![Just("10.0.0.0/8"), Just("10.0.0.0/16"), Just("10.1.0.1"), Just("::/0")];
+        let pattern = prop_oneof![Just("/a"), Just("/*"), Just("/a/**"), Just("/b/{x}")];
+        let positive = prop_oneof![
+            Just(Test::Present),
+            proptest::collection::vec(any_value(), 1..3).prop_map(|values| Test::OneOf(
+                values.into_iter().map(String::into_boxed_str).collect()
+            )),
+            any_value().prop_map(|value| Test::Prefix(value.into())),
+            block.prop_map(|text| Test::Within([text.parse().unwrap()].into())),
+            pattern.prop_map(|text| Test::Path([text.parse().unwrap()].into())),
+        ];
+        positive.prop_recursive(2, 3, 1, |test| test.prop_map(|test| Test::Not(Box::new(test))))
     }
 
     #[test]

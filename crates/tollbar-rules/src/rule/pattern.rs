@@ -107,6 +107,22 @@ impl PathPattern {
         self.is_open || parts.next().is_none()
     }
 
+    /// True if no path matches both patterns, whichever [`PathOptions`] the rules are read with.
+    pub(crate) fn is_disjoint_from(&self, other: &Self) -> bool {
+        // Literals that are equal under some options are equal under all options together.
+        let options =
+            PathOptions { ignores_case: true, strips_matrix: true, ..PathOptions::default() };
+        let mut pairs = self.segments.iter().zip(&other.segments);
+        let has_difference = pairs.any(|pair| match pair {
+            (Segment::Literal(own), Segment::Literal(other)) => {
+                options.fold(own) != options.fold(other)
+            }
+            _ => false,
+        });
+        let (own, others) = (self.segments.len(), other.segments.len());
+        has_difference || (own < others && !self.is_open) || (others < own && !other.is_open)
+    }
+
     pub(crate) fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -296,7 +312,53 @@ mod tests {
         assert_ne!(pattern("/v1/*"), pattern("/v1/**"));
     }
 
+    #[test]
+    fn patterns_that_share_no_path_are_known() {
+        for (first, second, is_disjoint) in [
+            ("/search", "/login", true),
+            ("/v1/search", "/v1", true),
+            ("/v1/**", "/v2/**", true),
+            ("/v1/{id}/a", "/v1/*/b", true),
+            ("/v1/*", "/v1/a/b", true),
+            ("/", "/a", true),
+            ("/search", "/search", false),
+            ("/v1/**", "/v1", false),
+            ("/v1/**", "/v1/a/b", false),
+            ("/v1/*", "/v1/a", false),
+            ("/*/a", "/b/*", false),
+            ("/**", "/", false),
+            // With `case: insensitive` or `matrix: strip` they match the same paths.
+            ("/Search", "/search", false),
+            ("/search;x", "/search", false),
+        ] {
+            let (first, second) = (pattern(first), pattern(second));
+            assert_eq!(first.is_disjoint_from(&second), is_disjoint, "{first} {second}");
+            assert_eq!(second.is_disjoint_from(&first), is_disjoint, "{second} {first}");
+        }
+    }
+
     proptest! {
+        /// A pair that is called disjoint and shares a path would let a sub-limit above the operator's limit pass.
+        #[test]
+        fn patterns_that_match_one_path_are_not_disjoint(
+            first in "(/([aAb]|a;x|\\*)){0,3}(/\\*\\*)?",
+            second in "(/([aAb]|a;x|\\*)){0,3}(/\\*\\*)?",
+            path in "(/([aAb]|a;x)){1,4}",
+            ignores_case: bool,
+            strips_matrix: bool,
+        ) {
+            let options = PathOptions { ignores_case, strips_matrix, ..PathOptions::default() };
+            let parts: Vec<_> = path::segments(&path).map(|part| options.fold(part)).collect();
+            let folded = format!("/{}", parts.join("/"));
+            let patterns = [first, second].map(|text| text.parse::<PathPattern>());
+            if let [Ok(first), Ok(second)] = patterns
+                && first.matches_folded(&folded, options)
+                && second.matches_folded(&folded, options)
+            {
+                prop_assert!(!first.is_disjoint_from(&second), "{} {} {}", first, second, path);
+            }
+        }
+
         #[test]
         fn a_printed_pattern_reads_as_the_same(text in "(/([a-c%2FA]{1,3}|\\*|\\{x\\})){0,5}(/\\*\\*)?") {
             if let Ok(pattern) = text.parse::<PathPattern>() {

@@ -1,5 +1,6 @@
 //! Bans and boosts of single subjects.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use tollbar::{Clock, ManualClock, Outcome, Timestamp};
@@ -95,6 +96,55 @@ fn a_ban_denies_whatever_the_rules_say() {
     let rule = fixture.engine.rule("a").unwrap();
     let subject = rule.subject("user:7").unwrap();
     assert!(is_banned(&rule.check(&subject.request().unwrap())));
+}
+
+/// Every length of a prefix, each bit beyond it and within it, in both families, under one rule and under all.
+#[test]
+fn a_banned_network_denies_its_addresses_and_no_others() {
+    let text = "rules: [{ name: a, limit: 9/s, burst: 9 }, { name: b, per: [user], limit: 9/s, burst: 9, missing: skip }]";
+    // At the top of 128 bits, as the engine has them.
+    let address = |bits: u128, is_v4: bool| {
+        if is_v4 {
+            Ipv4Addr::from_bits((bits >> 96) as u32).to_string()
+        } else {
+            Ipv6Addr::from_bits(bits).to_string()
+        }
+    };
+    let of_v4 = u128::from(Ipv4Addr::new(203, 0, 113, 37).to_bits()) << 96;
+    let of_v6 = Ipv6Addr::new(0x2001, 0xdb8, 0x1234, 0x5678, 9, 9, 9, 9).to_bits();
+    for (base, is_v4, bits_max) in [(of_v4, true, 32), (of_v6, false, 64)] {
+        for prefix_bits in 0..=bits_max {
+            let network = base & !u128::MAX.checked_shr(prefix_bits).unwrap_or(0);
+            let block = format!("ip:{}/{prefix_bits}", address(network, is_v4));
+            // Others of the same length and of other lengths stand beside it.
+            let beside =
+                ["ip:192.0.2.0/24", "ip:198.51.100.0/24", "ip:2001:db8:ffff::/48"].map(ban);
+            let everywhere = OverrideFixture::new(text, [&beside[..], &[ban(&block)]].concat());
+            let in_a = beside.into_iter().chain([ban(&block)]).map(|entry| under("a", entry));
+            let in_a = OverrideFixture::new(text, in_a.collect());
+            for flipped in 0..bits_max {
+                let client = address(base ^ (1 << (127 - flipped)), is_v4);
+                let is_inside = flipped >= prefix_bits;
+                let attributes = [("ip", &*client)];
+                assert_eq!(is_banned(&everywhere.ask(&attributes)), is_inside, "{client} {block}");
+                assert_eq!(is_banned(&in_a.ask(&attributes)), is_inside, "{client} {block} in a");
+                // Under a rule, a network is of those whom the rule counts by their address.
+                let attributes = [("ip", &*client), ("user", "7")];
+                assert_eq!(is_banned(&everywhere.ask(&attributes)), is_inside, "{client} {block}");
+                assert!(!is_banned(&in_a.ask(&attributes)), "{client} {block} in a, by user");
+            }
+            let client = address(base, is_v4);
+            assert!(is_banned(&everywhere.ask(&[("ip", &client)])), "{client} {block}");
+            assert!(is_banned(&in_a.ask(&[("ip", &client)])), "{client} {block} in a");
+            let of_other_family = if is_v4 { "2001:db8::1" } else { "10.0.0.1" };
+            assert!(!is_banned(&everywhere.ask(&[("ip", of_other_family)])), "{block}");
+            assert!(is_banned(&everywhere.ask(&[("ip", "198.51.100.9")])), "beside {block}");
+        }
+    }
+    let mapped = OverrideFixture::new(text, vec![ban("ip:203.0.113.0/24")]);
+    assert!(is_banned(&mapped.ask(&[("ip", "::ffff:203.0.113.9")])));
+    assert!(!is_banned(&mapped.ask(&[("ip", "::ffff:203.0.114.9")])));
+    assert!(!is_banned(&mapped.ask(&[("ip", "unknown")])));
 }
 
 #[test]

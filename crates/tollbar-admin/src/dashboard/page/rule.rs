@@ -15,7 +15,8 @@ use crate::dashboard::response;
 use crate::dashboard::view::formatting::DateTime;
 use crate::dashboard::view::layout::{Layout, NavItem};
 use crate::dashboard::view::untrusted_text::{UntrustedText, escape_invisible};
-use crate::database::{AuditAction, AuditRow, AuditState, PageRequest};
+use crate::database::{AuditAction, AuditRow, AuditState, Owner, PageRequest};
+use crate::operations::auth::access::Permission;
 use crate::operations::exemptions;
 use crate::operations::rule_json::{RuleJson, Source};
 use crate::operations::rules;
@@ -25,6 +26,11 @@ use tollbar_daemon::problem::Problem;
 const KEYS_MAX: usize = 10;
 const EXEMPTIONS_MAX: u32 = 100;
 const CHANGES_MAX: u32 = 20;
+
+const OF_FILE: &str =
+    "This rule is in the file of rules: change it there, and the daemon reads it again.";
+const OF_OPERATOR: &str =
+    "This rule belongs to the operator: ask the operator to change it, or make a rule of your own.";
 
 #[derive(Debug, Template)]
 #[template(path = "rule.html")]
@@ -38,6 +44,9 @@ struct RulePage {
     is_file: bool,
     is_gone: bool,
     may_change: bool,
+    /// Why somebody who may change rules cannot change this one.
+    read_only: Option<&'static str>,
+    owner: UntrustedText,
     version: Option<u64>,
     not_in_force: Option<UntrustedText>,
     warnings: Vec<UntrustedText>,
@@ -66,6 +75,7 @@ struct HistoryRow {
 pub(crate) struct ViewedRule {
     pub(crate) rule: Rule,
     pub(crate) version: Option<u64>,
+    owner: Owner,
     /// Why this node does not enforce it, although it is enabled.
     not_in_force: Option<String>,
     warnings: Vec<RuleWarning>,
@@ -78,9 +88,9 @@ impl ViewedRule {
     pub(crate) async fn find(context: &PageContext<'_>, id: &str) -> Result<Self, Problem> {
         let gone = match rules::get(context.admin, context.actor(), id).await {
             Ok(found) => {
-                let RuleJson { rule, source, version, not_in_force, warnings, .. } = *found;
+                let RuleJson { rule, source, version, owner, not_in_force, warnings, .. } = *found;
                 let (is_file, is_gone) = (source == Source::File, false);
-                return Ok(Self { rule, version, not_in_force, warnings, is_file, is_gone });
+                return Ok(Self { rule, version, owner, not_in_force, warnings, is_file, is_gone });
             }
             Err(problem) if problem.status == StatusCode::NOT_FOUND => problem,
             Err(problem) => return Err(problem),
@@ -93,8 +103,8 @@ impl ViewedRule {
         match last.and_then(|change| change.after.or(change.before)) {
             Some(AuditState::Rule(audited)) => {
                 let (not_in_force, warnings) = (None, Vec::new());
-                let (rule, is_file, is_gone) = (audited.rule, false, true);
-                Ok(Self { rule, version, not_in_force, warnings, is_file, is_gone })
+                let (rule, owner, is_file, is_gone) = (audited.rule, audited.owner, false, true);
+                Ok(Self { rule, version, owner, not_in_force, warnings, is_file, is_gone })
             }
             _ => Err(gone),
         }
@@ -102,6 +112,12 @@ impl ViewedRule {
 
     pub(crate) fn name(&self) -> &str {
         &self.rule.name
+    }
+
+    /// True if the actor may change rules, and somebody else made this one.
+    pub(crate) fn is_of_others(&self, context: &PageContext<'_>) -> bool {
+        let reach = context.actor().reach(Permission::Change);
+        reach.is_ok_and(|reach| !reach.may_change(&self.owner))
     }
 }
 
@@ -140,6 +156,10 @@ pub(crate) async fn show_with(
     if viewed.is_gone {
         badges = vec!["deleted"];
     }
+    let read_only = match &viewed {
+        ViewedRule { is_file: true, .. } => Some(OF_FILE),
+        viewed => viewed.is_of_others(context).then_some(OF_OPERATOR),
+    };
     let page = RulePage {
         layout: context.layout_with(NavItem::Rules, problem),
         title: escape_invisible(name),
@@ -149,7 +169,9 @@ pub(crate) async fn show_with(
         badges,
         is_file: viewed.is_file,
         is_gone: viewed.is_gone,
-        may_change: context.permissions().change && !viewed.is_file,
+        may_change: context.permissions().change && read_only.is_none(),
+        read_only,
+        owner: UntrustedText::new(viewed.owner.to_string()),
         version: viewed.version,
         not_in_force: viewed.not_in_force.as_deref().map(UntrustedText::new),
         warnings: warning_lines(&viewed.warnings),

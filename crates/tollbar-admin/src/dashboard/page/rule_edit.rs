@@ -214,6 +214,9 @@ async fn find_changeable(context: &PageContext<'_>, id: &str) -> Result<ViewedRu
     if viewed.is_gone {
         return Err(Problem::not_found("rule: it was deleted"));
     }
+    if viewed.is_of_others(context) {
+        return Err(rules::operators_rule(viewed.name()));
+    }
     Ok(viewed)
 }
 

@@ -35,6 +35,7 @@ struct RuleListRow {
     is_enabled: bool,
     scope: UntrustedText,
     limit: UntrustedText,
+    owner: UntrustedText,
     denied: Share,
     meter: Meter,
     near: Share,
@@ -55,7 +56,7 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
         rules::list(context.admin, context.actor(), &filter, &context.page_request(ROWS)).await?;
     let figures = RuleTraffic::all(context.admin);
     let row = |json: RuleJson| {
-        let RuleJson { rule_id, source, version, rule, not_in_force, warnings, .. } = json;
+        let RuleJson { rule_id, source, owner, version, rule, not_in_force, warnings, .. } = json;
         let figures = figures.get(&*rule.name).cloned().unwrap_or_default();
         RuleListRow {
             href: rule_href(&rule_id.unwrap_or_default()),
@@ -66,6 +67,7 @@ pub(crate) async fn list(context: &PageContext<'_>) -> PageResult {
             is_enabled: rule.enabled,
             scope: UntrustedText::new(applies_to(&rule)),
             limit: UntrustedText::new(limit_line(&rule)),
+            owner: UntrustedText::new(owner.to_string()),
             denied: figures.share_denied(),
             meter: figures.meter(),
             near: figures.share_near(),

@@ -10,8 +10,8 @@ use super::{check_name, check_text};
 use crate::database::queries::audit::{self};
 use crate::database::sql::{Sql, SqlRow, SqlValue, WhereClause, invalid_row, number};
 use crate::database::{
-    AuditAction, AuditFilter, AuditKind, AuditRow, AuditState, AuditedRule, BrokenRule, Page,
-    PageRequest, RepositoryError, Result, RuleFilter, RuleId, RuleRow,
+    AuditAction, AuditFilter, AuditKind, AuditRow, AuditState, AuditedRule, BrokenRule, Owner,
+    Page, PageRequest, RepositoryError, Result, RuleFilter, RuleId, RuleRow,
 };
 use tollbar_daemon::rfc3339::Rfc3339;
 
@@ -19,7 +19,8 @@ use tollbar_daemon::rfc3339::Rfc3339;
 const SPEC_BYTES_MAX: usize = 262_144;
 
 /// The columns that are read. `spec` is the rule; the database reads the others of a rule from it.
-const COLUMNS: &str = "id, rule_uuid, name, spec, version, created_at, updated_at, deleted_at";
+const COLUMNS: &str =
+    "id, rule_uuid, name, spec, version, owner, created_at, updated_at, deleted_at";
 
 /// A page of rules. Rows that say none are left out here; who follows the rules tells of them.
 pub(crate) async fn page<S: Sql>(
@@ -70,14 +71,20 @@ pub(crate) async fn get<S: Sql>(sql: &S, id: RuleId) -> Result<RuleRow> {
     if rows.is_empty() { Err(not_found()) } else { read_one(rows) }
 }
 
-pub(crate) async fn insert<S: Sql>(sql: &S, rule: &Rule, actor: &str) -> Result<RuleRow> {
+pub(crate) async fn insert<S: Sql>(
+    sql: &S,
+    rule: &Rule,
+    owner: &Owner,
+    actor: &str,
+) -> Result<RuleRow> {
     let spec = check(rule)?;
     check_name("actor", actor)?;
     check_free(sql, &rule.name, None).await?;
-    let values = [RuleId::random().to_string().into(), spec, sql.now().into()];
+    let values =
+        [RuleId::random().to_string().into(), spec, sql.now().into(), owner.to_string().into()];
     let statement = format!(
-        "INSERT INTO rate_limit_rules (rule_uuid, spec, created_at, updated_at) \
-         VALUES ($1, $2, $3, $3) RETURNING {COLUMNS}"
+        "INSERT INTO rate_limit_rules (rule_uuid, spec, created_at, updated_at, owner) \
+         VALUES ($1, $2, $3, $3, $4) RETURNING {COLUMNS}"
     );
     let row = read_one(sql.query(&statement, &values).await?)?;
     audit_change(sql, AuditAction::Insert, None, &row, actor).await?;
@@ -285,6 +292,7 @@ fn audited(row: &RuleRow) -> AuditState {
     AuditState::Rule(Box::new(AuditedRule {
         rule_id: row.id,
         version: row.version,
+        owner: row.owner.clone(),
         deleted_at: row.deleted_at.map(Rfc3339),
         rule: row.rule.clone(),
     }))
@@ -399,6 +407,7 @@ fn read(mut row: SqlRow) -> std::result::Result<RuleRow, BrokenRule> {
             id: id.parse().map_err(|error| format!("rule_uuid: {error}"))?,
             rule: from_json(spec.clone()).map_err(|error| error.to_string())?,
             version: version.map_err(text)?,
+            owner: row.text().map_err(text)?.into(),
             created_at: row.time().map_err(text)?,
             updated_at: row.time().map_err(text)?,
             deleted_at: row.optional_time().map_err(text)?,

@@ -23,7 +23,7 @@ use serialized_rows::SerializedRows;
 
 use crate::database::sync::contents::DatabaseContents;
 use crate::database::{
-    DatabaseLocation, ExemptionRow, KeyEffect, KeyRecord, KeyRow, Revisions, RuleId, RuleRow,
+    DatabaseLocation, ExemptionRow, KeyEffect, KeyRecord, KeyRow, Owner, Revisions, RuleId, RuleRow,
 };
 
 /// What the first line begins with.
@@ -262,6 +262,7 @@ fn parse_rule(json: &Value) -> Option<RuleRow> {
         id: json["id"].as_str()?.parse().ok()?,
         rule: from_json(json["form"].clone()).ok()?,
         version: json["version"].as_u64()?,
+        owner: Owner::default(),
         created_at: Timestamp::ZERO,
         updated_at: Timestamp::ZERO,
         deleted_at: None,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::database::TokenRow;
+use crate::database::{Owner, TokenRow};
 use tollbar_daemon::problem::Problem;
 
 /// One thing that a token is for.
@@ -33,8 +33,23 @@ pub(crate) struct Actor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach<'a> {
     All,
-    /// What this tenant has made itself.
+    /// What is named after this tenant: it sees those rules, and changes those that it has made.
     Tenant(&'a str),
+}
+
+impl Reach<'_> {
+    /// Returns the owner of the rules that are made with this reach.
+    pub(crate) fn owner(self) -> Owner {
+        match self {
+            Self::All => Owner::Operator,
+            Self::Tenant(tenant) => Owner::Tenant(tenant.to_owned()),
+        }
+    }
+
+    /// True if rules of this owner may be changed.
+    pub(crate) fn may_change(self, owner: &Owner) -> bool {
+        self == Self::All || self.owner() == *owner
+    }
 }
 
 /// What an operation requires of a token.

@@ -55,7 +55,8 @@ impl ListArgs {
 }
 
 fn table(rules: &[RuleJson]) -> String {
-    let mut table = Table::new(&["NAME", "LIMIT", "SCOPE", "TENANT", "ENABLED", "VERSION", "ID"]);
+    let mut table =
+        Table::new(&["NAME", "LIMIT", "SCOPE", "TENANT", "OWNER", "ENABLED", "VERSION", "ID"]);
     for rule in rules {
         let version = match rule.version {
             Some(version) => version.to_string(),
@@ -67,6 +68,7 @@ fn table(rules: &[RuleJson]) -> String {
             limits_of(&rule.rule),
             view.scope.name().to_owned(),
             cell(&json!(view.tenant_id)),
+            rule.owner.to_string(),
             match (rule.rule.enabled, &rule.not_in_force) {
                 (true, None) => "yes".to_owned(),
                 (true, Some(_)) => "not in force".to_owned(),

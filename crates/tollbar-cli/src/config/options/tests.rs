@@ -116,7 +116,7 @@ fn given(id: &str) -> Vec<String> {
         "upstream" | "otlp" => "http://127.0.0.1:1",
         "store" => "memory",
         "database" => "rules.sqlite",
-        "limit" => "1/s",
+        "limit" | "tenant_writes" => "1/s",
         "node" | "store_namespace" => "a",
         "trusted_proxies" => "127.0.0.0/8",
         "trusted_headers" => "user=X-User-Id",

@@ -3,11 +3,13 @@
 
 use serde_json::{Value, json};
 use tollbar_admin::database::{
-    AuditFilter, DatabaseLocation, KeyFilter, PageRequest, RuleFilter, RuleId, UsageFilter,
+    AuditFilter, DatabaseLocation, KeyFilter, NewToken, Owner, PageRequest, RuleFilter, RuleId,
+    UsageFilter,
 };
 use tollbar_rules::admin::RuleView;
 
-use super::{TestDatabase, rule};
+use super::rows::token;
+use super::{TestDatabase, rule, small};
 
 /// What clients had sent to the earlier version, in the order of the rows.
 fn sent() -> Vec<Value> {
@@ -134,4 +136,63 @@ pub(crate) async fn a_database_of_version_2_is_migrated(database: TestDatabase) 
     let again =
         database.again().await.rules(&RuleFilter::default(), &PageRequest::first(100)).await;
     assert_eq!(again.unwrap().rows.len(), sent().len() + 1);
+}
+
+/// The first database with owners: what the audit says that a tenant's token made is the tenant's, all else is the operator's.
+pub(crate) async fn rules_of_version_4_get_their_owners_from_the_audit(database: TestDatabase) {
+    let repository = &database.repository;
+    let mut tokens = Vec::new();
+    for (hash, scopes) in [
+        (1, vec!["tenant:acme"]),
+        (2, vec!["admin", "tenant:acme"]),
+        (3, vec!["read", "tenant:globex"]),
+    ] {
+        let scopes = scopes.into_iter().map(str::to_owned).collect();
+        let token = NewToken { hash: [hash; 32], scopes, ..token(hash) };
+        let id = repository.insert_token(&token, "ada").await.unwrap().id;
+        tokens.push(format!("token:{id} {}", token.name));
+    }
+    let of_acme = |name: &str| {
+        rule(&json!({ "name": name, "tenantId": "acme", "maxRequests": 1, "windowSeconds": 1 }))
+    };
+    let mut ids = Vec::new();
+    for (name, actor) in [
+        ("acme/own", &*tokens[0]),
+        ("acme/given", &*tokens[1]),
+        ("acme/foreign", &*tokens[2]),
+        ("acme/by_hand", "ada"),
+    ] {
+        ids.push(repository.insert_rule(&of_acme(name), actor).await.unwrap().id);
+    }
+    let gone = repository.insert_rule(&of_acme("acme/gone"), &tokens[0]).await.unwrap();
+    repository.delete_rule(gone.id, 1, "ada").await.unwrap();
+    repository.update_rule(ids[3], 1, &of_acme("acme/touched"), &tokens[0]).await.unwrap();
+    repository.insert_rule(&small("of_nobody"), &tokens[0]).await.unwrap();
+    // A row that somebody wrote by hand does not keep the daemon from starting.
+    if let DatabaseLocation::Sqlite(_) = database.location {
+        database.execute("UPDATE rate_limit_tokens SET scopes = 'none' WHERE id = 3");
+    } else {
+        database.execute("UPDATE rate_limit_tokens SET scopes = '{}' WHERE id = 3");
+    }
+    database.execute(
+        "ALTER TABLE rate_limit_rules DROP COLUMN owner; DELETE FROM rate_limit_schema WHERE number = 5",
+    );
+
+    let repository = database.again().await;
+    let rules =
+        repository.rules(&RuleFilter::default(), &PageRequest::first(9)).await.unwrap().rows;
+    let owners: Vec<(&str, String)> =
+        rules.iter().map(|row| (&*row.rule.name, row.owner.to_string())).collect();
+    let expected = [
+        ("acme/own", "tenant:acme"),
+        ("acme/given", "operator"),
+        ("acme/foreign", "operator"),
+        ("acme/touched", "operator"),
+        ("of_nobody", "operator"),
+    ];
+    assert_eq!(owners, expected.map(|(name, owner)| (name, owner.to_owned())));
+    let back = repository.rollback_rule(gone.id, 2, 1, "ada").await.unwrap();
+    assert_eq!(back.owner, Owner::Tenant("acme".to_owned()));
+    let wrong = "UPDATE rate_limit_rules SET owner = 'acme'";
+    assert!(database.try_execute(wrong).is_err(), "an owner is the operator or a tenant");
 }

@@ -1,5 +1,7 @@
 //! What is written to the file and read from it, and what is not.
 
+use std::os::unix::fs::PermissionsExt;
+
 use tollbar_rules::admin::SubjectType;
 
 use super::*;
@@ -49,6 +51,7 @@ fn contents() -> DatabaseContents {
             id: RuleId::random(),
             rule: from_json(rule).unwrap(),
             version: 4,
+            owner: Owner::default(),
             created_at: Timestamp::ZERO,
             updated_at: Timestamp::ZERO,
             deleted_at: None,
@@ -68,6 +71,8 @@ fn what_is_written_is_read() {
     let (_scratch, cache) = ScratchFile::new("read");
     assert_eq!(cache.read().unwrap(), None);
     cache.write(&contents()).unwrap();
+    let mode = fs::metadata(&cache.path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600, "it names clients");
     let written = contents();
     let read = cache.read().unwrap().unwrap();
     assert_eq!((read.revisions, &read.keys), (written.revisions, &written.keys));

@@ -7,13 +7,14 @@ use tollbar_rules::admin::{ExemptionForm, SubjectType, from_json};
 
 use super::*;
 use crate::database::sync::contents::{RowChanges, RuleWithExemptions};
-use crate::database::{KeyRecord, Revisions};
+use crate::database::{KeyRecord, Owner, Revisions};
 
 fn row(at: u128, json: &Value) -> RuleRow {
     RuleRow {
         id: RuleId::of_u128(at),
         rule: from_json(json.clone()).unwrap(),
         version: 1,
+        owner: Owner::default(),
         created_at: Timestamp::ZERO,
         updated_at: Timestamp::ZERO,
         deleted_at: None,
