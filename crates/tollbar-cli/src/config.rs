@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use thiserror::Error;
+use tollbar::Timestamp;
 use tollbar_rules::{FileError, OnOutage, Rule, RuleFile, RuleSet, RuleSetError};
 use tracing::warn;
 
@@ -20,7 +21,7 @@ use tollbar_daemon::files::{self, file_error_text};
 use tollbar_daemon::net::Bounds;
 use tollbar_daemon::net::endpoint::Endpoint;
 use tollbar_daemon::net::open_files::{self, TooFewFiles};
-use tollbar_daemon::net::tls::{TlsError, TlsFiles};
+use tollbar_daemon::net::tls::{Tls, TlsError, TlsFlags};
 use tollbar_daemon::protocol::envoy::{self, EnvoyFlags};
 use tollbar_daemon::protocol::forward_auth::{ProxyFlags, ProxyFlagsError};
 use tollbar_daemon::protocol::http::AllowedHost;
@@ -87,7 +88,7 @@ pub(crate) struct Config {
     pub(crate) token_file: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) tls: TlsFiles,
+    pub(crate) tls: TlsFlags,
 
     /// Listens beyond loopback without asking who is there
     #[arg(long, env = "TOLLBAR_INSECURE", num_args = 0..=1, require_equals = true,
@@ -326,16 +327,26 @@ impl Config {
         Ok(())
     }
 
+    /// True if clients of the listener of this flag must show a token or a certificate.
+    pub(crate) fn asks_who(&self, listener: &str) -> bool {
+        self.token_file.is_some() || self.tls.authenticates(listener)
+    }
+
+    /// Reads the certificates of every listener.
+    pub(crate) fn read_tls(&self, now: Timestamp) -> Result<Option<Tls>, ConfigError> {
+        let (proxy, admin) = (self.gateway.endpoint(), self.admin_endpoint());
+        let others = [("--proxy", &proxy), ("--admin", &admin)];
+        let listeners: Vec<_> = self.endpoints().into_iter().chain(others).collect();
+        Ok(Tls::read(&self.tls, &listeners, now)?)
+    }
+
     /// Refuses to listen where anybody could ask, unless it is said that this is meant.
     pub(crate) fn check_exposure(&self) -> Result<(), ConfigError> {
-        let asks_who = self.token_file.is_some() || self.tls.authenticates();
-        let mut endpoints = self.endpoints().into_iter();
-        // A client's certificate is asked for on TCP only, and who may use a path its permissions say.
-        match endpoints.find(|(_, endpoint)| !endpoint.is_local()) {
-            Some((flag, endpoint)) if !asks_who && !self.insecure => {
-                return Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() });
-            }
-            _ => {}
+        let exposed = self.endpoints().into_iter().find(|(flag, endpoint)| {
+            !endpoint.is_local() && !self.asks_who(flag) && !self.insecure
+        });
+        if let Some((flag, endpoint)) = exposed {
+            return Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() });
         }
         let is_loopback = self.listen.is_local() && matches!(self.listen, Endpoint::Tcp(_));
         if !self.allowed_hosts.is_empty() && !is_loopback {
@@ -343,7 +354,7 @@ impl Config {
         }
         // The admin API always asks who is there; what is asked for must not be read on its way.
         let admin = self.admin_endpoint();
-        if !admin.is_local() && !self.tls.is_given() && !self.insecure {
+        if !admin.is_local() && !self.tls.is_given("--admin") && !self.insecure {
             return Err(ConfigError::AdminExposed { endpoint: admin });
         }
         Ok(())

@@ -14,7 +14,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, interval, sleep};
-use tollbar::SnapshotError;
+use tollbar::{Clock, SnapshotError, SystemClock};
 use tollbar_rules::{AsyncEngine, RuleSet, RuleSetError};
 use tracing::{error, info, warn};
 
@@ -30,7 +30,7 @@ use tollbar_admin::usage::node::NodeIdentity;
 use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::metrics::ProtocolName;
 use tollbar_daemon::net::endpoint::Endpoint;
-use tollbar_daemon::net::tls::Tls;
+use tollbar_daemon::net::tls::{CERTIFICATES, Tls};
 use tollbar_daemon::net::{Listeners, Protocol};
 use tollbar_daemon::protocol::envoy::{self, Envoy, EnvoyLimits};
 use tollbar_daemon::protocol::forward_auth::ProxyTrust;
@@ -89,7 +89,7 @@ pub(crate) fn prepare(config: Config) -> Result<PreparedConfig, ConfigError> {
     config.check_exposure()?;
     let tokens = config.read_tokens()?;
     let receipt_secret = config.read_receipt_secret()?;
-    let tls = Tls::read(&config.tls)?;
+    let tls = config.read_tls(SystemClock::new().now())?;
     let file = config.read_rules()?;
     warn_of(&file.warnings, config.database.database.is_some());
     let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
@@ -220,16 +220,19 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
     let (stop, stopped) = ShutdownSignal::new();
     let options = envoy::EnvoyConfig::new(&config.envoy, config.has_rules());
     let service = Envoy::new(daemon.for_protocol(ProtocolName::Envoy), Arc::clone(&envoy), options);
-    let asks_who = tokens.is_some() || config.tls.authenticates();
-    let handle = |protocol, endpoint: &Endpoint| {
-        daemon.for_listener(protocol, !endpoint.is_local() && !asks_who)
+    let handle = |protocol, flag, endpoint: &Endpoint| {
+        daemon.for_listener(protocol, !endpoint.is_local() && !config.asks_who(flag))
     };
-    let grpc = Grpc::new(handle(ProtocolName::Grpc, &config.grpc), service, &stopped);
-    let (is_secure, accepting_stopped) = (tls.is_some(), stopped.clone());
+    let grpc = Grpc::new(handle(ProtocolName::Grpc, "--grpc", &config.grpc), service, &stopped);
+    let accepting_stopped = stopped.clone();
+    if let Some(tls) = &tls {
+        let (health, clock) = (tls.health(), Arc::downgrade(&daemon));
+        daemon.health.add(CERTIFICATES, move || Some(health(clock.upgrade()?.now())));
+    }
     let (metrics, tasks) = (Arc::clone(&daemon.metrics), Arc::clone(&daemon.tasks));
     let mut listeners = Listeners::new(config.bounds, tls, stopped, metrics, tasks);
     let callers = Callers::new(&config.listen, config.allowed_hosts.clone());
-    let http = handle(ProtocolName::Http, &config.listen);
+    let http = handle(ProtocolName::Http, "--listen", &config.listen);
     let http = Http::new(http, Arc::clone(&trust), callers);
     listen(&mut listeners, "--listen", &config.listen, http).await?;
     listen(&mut listeners, "--health", &config.health, HealthProtocol::new(Arc::clone(&daemon)))
@@ -239,7 +242,7 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
         &mut listeners,
         "--resp",
         &config.resp,
-        Resp::new(handle(ProtocolName::Resp, &config.resp)),
+        Resp::new(handle(ProtocolName::Resp, "--resp", &config.resp)),
     )
     .await?;
     if let Some(proxy) = proxy {
@@ -259,7 +262,7 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
             token => token.map_err(DatabaseError::from)?,
         };
         let endpoint = config.admin_endpoint();
-        let is_secure = is_secure && matches!(endpoint, Endpoint::Tcp(_));
+        let is_secure = config.tls.is_given("--admin") && matches!(endpoint, Endpoint::Tcp(_));
         let dashboard = Dashboard::start(Arc::clone(&admin), is_secure, &accepting_stopped);
         listen(&mut listeners, "--admin", &endpoint, AdminHttp::new(admin, dashboard)).await?;
         node = Some(database.start(&daemon, &ended));

@@ -19,21 +19,37 @@ const BYTES_MAX: u64 = 64 * 1024;
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = File::open(path)?;
-    let metadata = file.metadata()?;
-    let mode = metadata.permissions().mode();
-    // A pipe, such as a shell makes, is nobody else's.
-    if metadata.is_file() && mode & 0o002 != 0 {
-        let message = "every user of this machine can write it: run `chmod 600` on it";
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
-    }
-    if metadata.is_file() && mode & 0o004 != 0 {
-        warn!(file = %path.display(), "every user of this machine can read this file: run `chmod 600` on it");
+    let mode = check_writers(&file)?;
+    if mode & 0o004 != 0 {
+        warn_of_readers(path);
     }
     file.take(BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it has more than 64 KiB"));
     }
     Ok(text)
+}
+
+/// Refuses a file that every user can write. Returns its permissions.
+fn check_writers(file: &File) -> io::Result<u32> {
+    let metadata = file.metadata()?;
+    // A pipe, such as a shell makes, is nobody else's.
+    let mode = if metadata.is_file() { metadata.permissions().mode() } else { 0 };
+    if mode & 0o002 != 0 {
+        let message = "every user of this machine can write it: run `chmod o-w` on it";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    Ok(mode)
+}
+
+/// Refuses the file of settings if every user can write it: they could name files of tokens and keys of their own.
+pub fn check_config_file(path: &Path) -> io::Result<()> {
+    check_writers(&File::open(path)?).map(drop)
+}
+
+/// Logs that every user can read a file that holds a secret.
+pub(crate) fn warn_of_readers(path: &Path) {
+    warn!(file = %path.display(), "every user of this machine can read this file: run `chmod 600` on it");
 }
 
 /// Returns an error of a rules file with its source, which the error's own text leaves out.

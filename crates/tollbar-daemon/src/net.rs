@@ -50,9 +50,6 @@ pub trait Protocol: Send + Sync + 'static {
     /// How TLS calls it, where clients ask; nothing where it has no name there.
     const ALPN: &'static [&'static [u8]] = &[];
 
-    /// Whether it is spoken over TLS, where there are certificates.
-    const HAS_TLS: bool = true;
-
     /// Whether a full listener closes the slowest connection that waits for its client.
     const EVICTS_SLOWEST: bool = false;
 

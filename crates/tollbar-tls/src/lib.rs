@@ -7,8 +7,10 @@
 
 #[cfg(feature = "connector")]
 mod connector;
+mod revocation;
 
 use std::fmt;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,13 +18,15 @@ use std::sync::Arc;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
 
 #[cfg(feature = "connector")]
 pub use connector::Connector;
+pub use revocation::RevocationList;
 
 /// More is no file of certificates.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -32,6 +36,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct Pem {
     name: String,
     bytes: Vec<u8>,
+    is_readable_by_others: bool,
 }
 
 /// Why a text in PEM cannot be used. The message names it and says what it should hold.
@@ -46,6 +51,12 @@ pub enum PemError {
         /// What the system says.
         source: io::Error,
     },
+    /// Everybody can change it.
+    #[error("every user of this machine can write {name}: run `chmod o-w` on it")]
+    Writable {
+        /// Which file.
+        name: String,
+    },
     /// It cannot be a file of certificates.
     #[error("{name} has more than 1 MiB, which is no file of certificates")]
     TooLarge {
@@ -55,6 +66,12 @@ pub enum PemError {
     /// There is no certificate, or something that is none.
     #[error("{name} holds no certificate in PEM (`-----BEGIN CERTIFICATE-----`)")]
     NoCertificate {
+        /// Which text.
+        name: String,
+    },
+    /// There is no revocation list, or something that is none.
+    #[error("{name} holds no certificate revocation list in PEM (`-----BEGIN X509 CRL-----`)")]
+    NoRevocationList {
         /// Which text.
         name: String,
     },
@@ -95,20 +112,30 @@ impl Pem {
     /// A text that is called `name` in messages.
     #[must_use]
     pub fn new(name: &str, bytes: &[u8]) -> Self {
-        Self { name: name.to_owned(), bytes: bytes.to_vec() }
+        Self { name: name.to_owned(), bytes: bytes.to_vec(), is_readable_by_others: false }
     }
 
-    /// The text of a file.
+    /// Reads a file. One that every user can write is rejected: they could put a certificate of their own there.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, PemError> {
         let name = path.as_ref().display().to_string();
         let mut bytes = Vec::new();
-        let read = std::fs::File::open(path.as_ref())
-            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+        let read = File::open(path.as_ref()).and_then(|file| {
+            let mode = mode_of(&file.metadata()?);
+            file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+            Ok(mode)
+        });
         match read {
             Err(source) => Err(PemError::Read { name, source }),
-            Ok(count) if count as u64 > FILE_BYTES_MAX => Err(PemError::TooLarge { name }),
-            Ok(_) => Ok(Self { name, bytes }),
+            Ok(mode) if mode & 0o002 != 0 => Err(PemError::Writable { name }),
+            Ok(_) if bytes.len() as u64 > FILE_BYTES_MAX => Err(PemError::TooLarge { name }),
+            Ok(mode) => Ok(Self { name, bytes, is_readable_by_others: mode & 0o004 != 0 }),
         }
+    }
+
+    /// True if it was read from a file that every user can read, which a key should not be.
+    #[must_use]
+    pub fn is_readable_by_others(&self) -> bool {
+        self.is_readable_by_others
     }
 
     /// The text.
@@ -135,6 +162,12 @@ impl Pem {
         Ok(roots)
     }
 
+    /// All of its revocation lists: one at least.
+    pub fn revocation_lists(&self) -> Result<Vec<RevocationList>, PemError> {
+        let lists = RevocationList::parse_all(&self.bytes).filter(|lists| !lists.is_empty());
+        lists.ok_or_else(|| PemError::NoRevocationList { name: self.name.clone() })
+    }
+
     fn unusable(&self, source: rustls::Error) -> PemError {
         PemError::Unusable { name: self.name.clone(), source }
     }
@@ -157,6 +190,17 @@ impl Identity {
         )?;
         Ok(Self { chain: certificates, key: private })
     }
+}
+
+/// Returns the permissions of a file. Others have none where the system knows no such thing, and on a pipe, such as a
+/// shell makes.
+fn mode_of(metadata: &Metadata) -> u32 {
+    #[cfg(unix)]
+    if metadata.is_file() {
+        return std::os::unix::fs::PermissionsExt::mode(&metadata.permissions());
+    }
+    let _ = metadata;
+    0
 }
 
 /// The authorities that browsers trust.
@@ -184,23 +228,32 @@ pub fn client_config_as(
     }
 }
 
-/// For a server that shows `identity`. Where there are `client_authorities`, a client without a certificate of one
-/// of them is turned away.
+/// Returns a verifier that accepts clients whose certificate one of `authorities` has signed.
+///
+/// If there are revocation lists, every certificate up to the authority must be covered by a list and not be on it: a
+/// certificate whose issuer has no list is rejected. A list counts after its time too, because whatever it revokes stays
+/// revoked; the caller reports that it is out of date.
+pub fn client_verifier(
+    authorities: RootCertStore,
+    lists: Vec<RevocationList>,
+) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+    let provider = Arc::new(ring::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider)
+        .with_crls(lists.into_iter().map(RevocationList::into_der))
+        .build()
+}
+
+/// Returns the configuration of a server that shows `identity` and, if there is a verifier, rejects clients that do not
+/// pass it. Sessions are resumed under this configuration only, so a client that a newer one rejects cannot resume.
 pub fn server_config(
     identity: Identity,
-    client_authorities: Option<RootCertStore>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
 ) -> Result<ServerConfig, rustls::Error> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?;
-    let builder = match client_authorities {
+    let builder = match clients {
         None => builder.with_no_client_auth(),
-        Some(roots) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .map_err(|error| rustls::Error::General(error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
     };
     builder.with_single_cert(identity.chain, identity.key)
 }
@@ -232,7 +285,8 @@ mod tests {
         let roots = chain.authorities().unwrap();
         assert_eq!((roots.len(), chain.certificates().unwrap().len()), (1, 1));
         let identity = Identity::new(&chain, &key).unwrap();
-        server_config(identity, Some(roots.clone())).unwrap();
+        let clients = client_verifier(roots.clone(), Vec::new()).unwrap();
+        server_config(identity, Some(clients)).unwrap();
         client_config(roots).unwrap();
         assert!(public_authorities().len() > 100);
         assert_eq!(format!("{key:?}"), "Pem { name: \"key\", .. }");
@@ -245,6 +299,8 @@ mod tests {
         let torn = Pem::new("torn", b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
         let wrong =
             Pem::new("wrong", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+        let no_list =
+            Pem::new("no_list", b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
         let no_certificate = "holds no certificate in PEM (`-----BEGIN CERTIFICATE-----`)";
         for (error, expected) in [
             (Pem::read("/no/file").unwrap_err(), "cannot read /no/file: ".to_owned()),
@@ -253,6 +309,14 @@ mod tests {
             (torn.authorities().unwrap_err(), format!("torn {no_certificate}")),
             (key.authorities().unwrap_err(), format!("key {no_certificate}")),
             (wrong.authorities().unwrap_err(), "wrong cannot be used: ".to_owned()),
+            (
+                chain.revocation_lists().unwrap_err(),
+                "chain holds no certificate revocation".to_owned(),
+            ),
+            (
+                no_list.revocation_lists().unwrap_err(),
+                "no_list holds no certificate rev".to_owned(),
+            ),
             (Identity::new(&chain, &chain).unwrap_err(), "chain holds no private key".to_owned()),
             (Identity::new(&chain, &other).unwrap_err(), "key is not the key of chain".to_owned()),
             (Identity::new(&wrong, &key).unwrap_err(), "wrong cannot be used: ".to_owned()),

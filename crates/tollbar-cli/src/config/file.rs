@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
+use tollbar_daemon::files;
 use tollbar_rules::FileError;
 use tollbar_rules::yaml::{self, Field, Position, Reader, Value, nearest};
 
@@ -28,6 +30,10 @@ pub(crate) struct ConfigFile {
 impl ConfigFile {
     /// Reads what the file says to the flags of `command`.
     pub(crate) fn read(command: &Command, path: &Path) -> Result<Self, FileError> {
+        files::check_config_file(path).map_err(|error| FileError::Read {
+            file: path.display().to_string(),
+            source: Arc::new(error),
+        })?;
         let arguments = arguments(command);
         let read = |reader: &mut Reader, top: &Field<'_>| {
             let mut settings = ConfigReader { arguments: &arguments, defaults: BTreeMap::new() };

@@ -75,9 +75,15 @@ const OPTIONS: &[OptionRow] = &[
     row("tls_cert", &[(Tcp, "over_tls_only_the_right_daemon_is_told_the_token")]),
     row("tls_key", &[(Tcp, "over_tls_only_the_right_daemon_is_told_the_token")]),
     row("tls_client_ca", &[(Tcp, "with_an_authority_for_clients_only_those_it_signed_for_are_served")]),
+    row("tls_client_crl", &[(Tcp, "a_revoked_client_is_refused_on_every_listener")]).beside(&["tls_client_ca"]),
+    row("listen_tls", &[(Http, "each_listener_may_have_tls_of_its_own")]),
+    row("grpc_tls", &[(Grpc, "each_listener_may_have_tls_of_its_own")]),
+    row("resp_tls", &[(Resp, "each_listener_may_have_tls_of_its_own")]),
+    row("proxy_tls", &[(Gateway, "each_listener_may_have_tls_of_its_own")]),
+    row("admin_tls", &[(Database, "each_listener_may_have_tls_of_its_own")]),
     row("max_connections", &[(Always, "the_bound_holds_and_frees")]),
     row("handshake_timeout", &[(Tcp, "plain_text_is_refused_and_half_a_handshake_ends")])
-        .beside(&["tls_cert", "proxy_protocol"]),
+        .beside(&["tls_cert", "proxy_protocol", "listen_tls", "grpc_tls", "resp_tls", "proxy_tls", "admin_tls"]),
     row("head_timeout", &[
         (Http, "a_head_or_a_body_that_never_ends_is_ended"),
         (ForwardAuth, "a_head_or_a_body_that_never_ends_is_ended"),

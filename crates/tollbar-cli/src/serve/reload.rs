@@ -111,7 +111,7 @@ impl Reloader {
             }
         }
         self.count_envoy_reload(self.envoy.reload());
-        let reloaded = tls.map(Tls::reload);
+        let reloaded = tls.map(|tls| tls.reload(self.daemon.now()));
         if let Some(reloaded) = &reloaded {
             metrics.count_reload(ReloadKind::Certificates, reloaded.is_ok());
         }

@@ -3,6 +3,7 @@
 #![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
 
 mod cli;
+mod client_certificates;
 #[path = "../common/mod.rs"]
 mod common;
 mod drain;

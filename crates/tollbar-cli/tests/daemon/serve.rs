@@ -1,6 +1,8 @@
 //! The real binary, from its first line to its exit code.
 
+use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 
 use crate::common::{Daemon, Scratch, request, serve, status};
 
@@ -119,12 +121,41 @@ fn what_cannot_be_used_is_told_with_its_flag() {
     let busy = scratch.file("busy.yaml", "rules: [{ name: b, algorithm: concurrency, limit: 3 }]");
     let good = scratch.file("good.yaml", "rules: [{ name: b, limit: 3/s }]");
     let short = scratch.secret("short", "secret\n");
+    let good_token = scratch.secret("good-token", "0123456789abcdef");
+    let writable = |path: String| {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        path
+    };
+    let open_token = writable(scratch.file("open-token", "0123456789abcdef"));
+    let open_config = writable(scratch.file("config.yaml", "listen: 127.0.0.1:0"));
     let keys = scratch.secret("keys", "# ours\npartner 0123456789abcdef\n");
     let twice = scratch.secret("twice", "a 0123456789abcdef\nb 0123456789abcdef\n");
     for (args, code, told) in [
         (&["--rules", &good][..], 0, ""),
         (&["--listen", "0.0.0.0:0"], 2, "--listen 0.0.0.0:0 is beyond loopback"),
         (&["--listen", "0.0.0.0:0", "--insecure"], 0, ""),
+        (&["--listen", "[::]:0"], 2, "--listen [::]:0 is beyond loopback"),
+        (&["--listen", "192.0.2.1:0"], 2, "--listen 192.0.2.1:0 is beyond loopback"),
+        (&["--grpc", "0.0.0.0:0"], 2, "--grpc 0.0.0.0:0 is beyond loopback"),
+        (&["--resp", "0.0.0.0:0"], 2, "--resp 0.0.0.0:0 is beyond loopback"),
+        (&["--grpc", "0.0.0.0:0", "--insecure=false"], 2, "--grpc 0.0.0.0:0 is beyond loopback"),
+        (&["--resp", "0.0.0.0:0", "--token-file", &good_token], 0, ""),
+        (&["--listen", "127.9.9.9:0", "--grpc", "[::1]:0", "--resp", "unix:/no/socket"], 0, ""),
+        (
+            &["--token-file", &open_token],
+            2,
+            &format!("--token-file: cannot read {open_token}: every user"),
+        ),
+        (
+            &["--config", &open_config],
+            2,
+            &format!("--config: cannot read {open_config}: every user"),
+        ),
+        (
+            &["--tls-cert", &good, "--tls-key", &open_token],
+            2,
+            "--tls-key: every user of this machine can write",
+        ),
         (&["--listen", "localhost"], 2, "error: invalid value 'localhost' for '--listen"),
         (&["--rules", &bad], 2, &format!("--rules: {bad}:2:14: ")),
         (&["--rules", &busy], 2, &format!("--rules: {busy}: rule `b` limits what is in flight")),

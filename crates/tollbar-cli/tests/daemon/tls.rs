@@ -16,16 +16,28 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a client trusts, shows and offers.
-struct TlsClient<'a> {
-    trusts: &'a Authority,
-    shows: Option<&'a Identity>,
-    alpn: &'static [&'static [u8]],
+pub(crate) struct TlsClient<'a> {
+    pub(crate) trusts: &'a Authority,
+    pub(crate) shows: Option<&'a Identity>,
+    pub(crate) alpn: &'static [&'static [u8]],
 }
 
-type SecureStream = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type SecureStream = StreamOwned<ClientConnection, TcpStream>;
 
 impl TlsClient<'_> {
-    fn connect(&self, address: &str) -> SecureStream {
+    pub(crate) fn connect(&self, address: &str) -> SecureStream {
+        Self::connect_as(&self.config(), address)
+    }
+
+    /// With sessions that earlier connections by this configuration have left.
+    pub(crate) fn connect_as(config: &Arc<ClientConfig>, address: &str) -> SecureStream {
+        let name = "localhost".try_into().unwrap();
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        StreamOwned::new(ClientConnection::new(Arc::clone(config), name).unwrap(), stream)
+    }
+
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.trusts.pem().as_bytes()).unwrap()).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -41,10 +53,7 @@ impl TlsClient<'_> {
             }
         };
         config.alpn_protocols = self.alpn.iter().map(|protocol| protocol.to_vec()).collect();
-        let name = "localhost".try_into().unwrap();
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
+        Arc::new(config)
     }
 
     /// The status of a check, or why there is none.
@@ -62,21 +71,21 @@ impl TlsClient<'_> {
 }
 
 /// Files of an authority, and of a server with a certificate from it.
-struct CertificateFiles {
-    scratch: Scratch,
-    authority: Authority,
-    cert: String,
-    key: String,
-    client_ca: String,
+pub(crate) struct CertificateFiles {
+    pub(crate) scratch: Scratch,
+    pub(crate) authority: Authority,
+    pub(crate) cert: String,
+    pub(crate) key: String,
+    pub(crate) client_ca: String,
 }
 
 impl CertificateFiles {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let scratch = Scratch::new(name);
         let authority = Authority::new();
         let Identity { cert, key } = authority.issue("localhost");
         let cert = scratch.file("cert.pem", &cert);
-        let key = scratch.file("key.pem", &key);
+        let key = scratch.secret("key.pem", &key);
         let client_ca = scratch.file("ca.pem", &authority.pem());
         Self { scratch, authority, cert, key, client_ca }
     }
@@ -85,11 +94,11 @@ impl CertificateFiles {
         vec!["--tls-cert", &self.cert, "--tls-key", &self.key]
     }
 
-    fn mutual(&self) -> Vec<&str> {
+    pub(crate) fn mutual(&self) -> Vec<&str> {
         [&self.args()[..], &["--tls-client-ca", &self.client_ca]].concat()
     }
 
-    fn client(&self) -> TlsClient<'_> {
+    pub(crate) fn client(&self) -> TlsClient<'_> {
         TlsClient { trusts: &self.authority, shows: None, alpn: &[] }
     }
 }

@@ -54,9 +54,7 @@ impl Listeners {
         let Some(socket) = endpoint.bind().await? else {
             return Ok(());
         };
-        // A Unix socket never leaves the machine, and its permissions say who may connect.
-        let has_tls = P::HAS_TLS && matches!(endpoint, Endpoint::Tcp(_));
-        let tls = self.tls.as_mut().filter(|_| has_tls).map(|tls| tls.for_listener(P::ALPN));
+        let tls = self.tls.as_mut().and_then(|tls| tls.for_listener(flag, P::ALPN));
         let scheme = if flag == "--listen" { "http" } else { flag.trim_start_matches('-') };
         let secure = if tls.is_some() { "s" } else { "" };
         self.urls.push(format!("{scheme}{secure}://{socket}"));

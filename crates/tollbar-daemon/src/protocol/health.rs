@@ -29,8 +29,6 @@ impl HealthProtocol {
 }
 
 impl Protocol for HealthProtocol {
-    const HAS_TLS: bool = false;
-
     async fn serve(self: Arc<Self>, connection: Connection, stopped: ShutdownSignal) {
         http1::serve(self, connection, stopped).await;
     }

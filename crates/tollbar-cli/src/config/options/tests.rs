@@ -126,6 +126,7 @@ fn given(id: &str) -> Vec<String> {
         "trace_sample" => "0.5",
         _ => match argument.get_value_names().map_or("BOOL", |names| names[0].as_str()) {
             "BOOL" => "true",
+            "TLS" => "cert=/nowhere/file",
             "TIME" => "5s",
             "COUNT" | "BYTES" => "2000",
             "ENDPOINT" => "127.0.0.1:0",
