@@ -42,6 +42,14 @@ impl HeaderFlags {
     }
 }
 
+#[cfg(test)]
+impl ClientHeaders {
+    /// Tells clients exactly how long to wait.
+    pub(crate) fn exact() -> Self {
+        Self { jitter: RetryJitter::Off, ..Self::default() }
+    }
+}
+
 impl Default for ClientHeaders {
     fn default() -> Self {
         HeaderFlags { headers: None, retry_jitter: RetryJitter::default() }.client_headers()

@@ -253,7 +253,8 @@ fn ratelimit_header_parser_reads_the_headers_of_every_algorithm() {
                     // The parser adds seconds to its own clock, which cuts a second that has begun.
                     let reset_s = told["reset"].as_f64().unwrap();
                     assert!(reset_s > wait_s - 10.0, "{limit} {told} {wait_s}");
-                    assert!(reset_s < wait_s + 3_700.0, "{limit} {told} {wait_s}");
+                    // Not the seconds since 1970 taken for seconds from now.
+                    assert!(reset_s < 2.0 * 86_400.0, "{limit} {told} {wait_s}");
                 }
             }
         }

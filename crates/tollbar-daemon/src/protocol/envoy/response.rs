@@ -47,12 +47,12 @@ struct HeaderTimes {
 impl HeaderTimes {
     fn new(
         window_s: Option<u64>,
-        reset_at: Option<Timestamp>,
+        reset_at: Timestamp,
         retry_after: Option<Duration>,
         now: Timestamp,
     ) -> Self {
         let earliest = retry_after.map_or(Timestamp::ZERO, |wait| now.after(wait));
-        Self { window_s, reset_at: reset_at.map(|reset_at| reset_at.max(earliest)), retry_after }
+        Self { window_s, reset_at: Some(reset_at.max(earliest)), retry_after }
     }
 }
 
@@ -103,13 +103,13 @@ impl DescriptorResult {
         };
         let remaining = if counted.is_over { 0 } else { counted.remaining };
         let until_reset = counted.reset_at.since(now);
-        let status = status(is_denied, current, remaining, Some(until_reset));
+        let status = status(is_denied, current, remaining, until_reset);
         let window = limit.unit.window();
         // A limit of 0 is never passed. All windows begin at the epoch.
         let retry_after = (is_denied && limit.requests_per_unit > 0)
             .then(|| jitter.lengthen_wait(until_reset, Some(window)));
         let window_s = Some(window.as_secs());
-        let times = HeaderTimes::new(window_s, Some(counted.reset_at), retry_after, now);
+        let times = HeaderTimes::new(window_s, counted.reset_at, retry_after, now);
         Self { status, mode, times, body: None, decision_id: None }
     }
 
@@ -139,8 +139,10 @@ impl DescriptorResult {
             }
             CheckOutcome::NoRule | CheckOutcome::Rejected(_) => None,
         };
-        // Where no counter was read there is no limit to tell: Envoy would write headers from zeros.
-        let (Some(binding), Some(limit), Some(remaining)) = (binding, limit, remaining) else {
+        // A limit without a reset is left out: Envoy would write headers from zeros.
+        let (Some(binding), Some(limit), Some(remaining), Some(reset_at)) =
+            (binding, limit, remaining, reset_at)
+        else {
             let mut result = match reason {
                 Reason::Unlimited(_) => Self::unlimited(),
                 _ => Self::free(),
@@ -158,9 +160,8 @@ impl DescriptorResult {
             unit: WindowUnit::from_window(policy.limit_window())
                 .map_or(0, |unit| unit.to_proto() as i32),
         };
-        let until_reset = reset_at.map(|reset_at| reset_at.since(now));
         // Envoy writes headers from this: a burst above the limit is not the limit's.
-        let status = status(!is_allowed, current, remaining.min(limit), until_reset);
+        let status = status(!is_allowed, current, remaining.min(limit), reset_at.since(now));
         let times = HeaderTimes::new(window_s(policy), reset_at, retry_after, now);
         Self { status, mode: EnforcementMode::Enforce, times, body, decision_id: None }
     }
@@ -219,16 +220,16 @@ fn status(
     is_denied: bool,
     current: RateLimit,
     remaining: u64,
-    until_reset: Option<Duration>,
+    until_reset: Duration,
 ) -> DescriptorStatus {
     let code = if is_denied { Code::OverLimit } else { Code::Ok };
     DescriptorStatus {
         code: code as i32,
         current_limit: Some(current),
         limit_remaining: narrow(remaining),
-        duration_until_reset: until_reset.map(|wait| prost_types::Duration {
+        duration_until_reset: Some(prost_types::Duration {
             // Up: a client that comes back then finds the window begun.
-            seconds: i64::try_from(wait.as_micros().div_ceil(1_000_000)).unwrap_or(i64::MAX),
+            seconds: i64::try_from(until_reset.as_micros().div_ceil(1_000_000)).unwrap_or(i64::MAX),
             nanos: 0,
         }),
         quota: None,
