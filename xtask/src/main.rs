@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `test`, `fuzz`, `mutants` | the steps of `test` and `test --long` |
 //! | `bench`, `deny`, `openapi`, `tidy` | a verb each |
-//! | `debian`, `python` | packages that the tests need, installed if missing |
+//! | `debian`, `python`, `node` | packages that the tests need, installed if missing |
 //! | `shell` | commands and how long they took; tools that cargo installs |
 
 #![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
@@ -16,6 +16,7 @@ mod debian;
 mod deny;
 mod fuzz;
 mod mutants;
+mod node;
 mod openapi;
 mod python;
 mod shell;

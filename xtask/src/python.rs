@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::shell;
+use crate::test::target_directory;
 
 /// A package in the one version that is tested with.
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +64,7 @@ pub(crate) fn ensure(
 
 /// The Python of the environment, which is made if there is none.
 fn environment(root: &Path) -> Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let directory = root.join(target).join("python");
+    let directory = target_directory(root).join("python");
     let python = directory.join("bin").join("python");
     if !python.exists() {
         println!("==> making a Python environment for tests");

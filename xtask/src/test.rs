@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::debian::{self, DebianPackage};
 use crate::fuzz;
 use crate::mutants;
+use crate::node;
 use crate::python;
 use crate::shell::{self, Steps, cargo};
 
@@ -62,6 +63,8 @@ const PYTHON_PACKAGES: &[python::PythonPackage] = &[
     python::PythonPackage { name: "grpcio-health-checking", version: "1.85.1", files: &[] },
     python::PythonPackage { name: "grpcio-reflection", version: "1.85.1", files: &[] },
     python::PythonPackage { name: "grpcio-tools", version: "1.85.1", files: &[] },
+    // Reads the IETF's headers, which are structured fields.
+    python::PythonPackage { name: "http-sf", version: "1.5.0", files: &[] },
     // Holds the daemon against the documents of its HTTP interfaces.
     python::PythonPackage { name: "schemathesis", version: "4.32.5", files: &[] },
     // Proxies that ask the daemon whom to limit.
@@ -81,6 +84,12 @@ const PYTHON_PACKAGES: &[python::PythonPackage] = &[
             print: "import envoy, os; print(os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy'))",
         }],
     },
+];
+
+/// Clients in JavaScript.
+const NODE_PACKAGES: &[node::NodePackage] = &[
+    // Reads `X-RateLimit-*` and `RateLimit-Limit`, `-Remaining` and `-Reset`.
+    node::NodePackage { name: "ratelimit-header-parser", version: "0.1.0" },
 ];
 
 /// The examples that end by themselves.
@@ -128,7 +137,8 @@ enum Selection {
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     let selection = parse(args)?;
     debian::ensure(PACKAGES)?;
-    let servers = python::ensure(root, PYTHON_PACKAGES)?;
+    let mut servers = python::ensure(root, PYTHON_PACKAGES)?;
+    servers.push(node::ensure(root, NODE_PACKAGES)?);
 
     let mut steps = Steps::begin();
     if !matches!(selection, Selection::Only(_)) {
@@ -188,7 +198,7 @@ fn tests() -> Command {
 }
 
 /// Where cargo leaves what it builds.
-fn target_directory(root: &Path) -> PathBuf {
+pub(crate) fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), |directory| root.join(directory))
 }

@@ -18,6 +18,7 @@ use tollbar_admin::operations::AdminFlags;
 use tollbar_admin::usage::MeteringFlags;
 use tollbar_daemon::files::secret::{self, SecretError};
 use tollbar_daemon::files::{self, file_error_text};
+use tollbar_daemon::header_flags::HeaderFlags;
 use tollbar_daemon::net::Bounds;
 use tollbar_daemon::net::endpoint::Endpoint;
 use tollbar_daemon::net::open_files::{self, TooFewFiles};
@@ -101,6 +102,9 @@ pub(crate) struct Config {
 
     #[command(flatten)]
     pub(crate) waits: WaitFlags,
+
+    #[command(flatten)]
+    pub(crate) headers: HeaderFlags,
 
     #[command(flatten)]
     pub(crate) envoy: EnvoyFlags,

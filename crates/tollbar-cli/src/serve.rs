@@ -188,6 +188,7 @@ async fn open(prepared: PreparedConfig) -> Result<DaemonParts, ServeError> {
     let daemon = Daemon::new(engine, counters.clone(), tokens.clone())
         .with_metering(tally.clone())
         .with_queue_waiters(config.waits.queue_waiters())
+        .with_client_headers(config.headers.client_headers())
         .with_telemetry(config.denials.open(), traces.clone());
     let of_database = Arc::clone(&live);
     daemon.health.add(DATABASE, move || of_database.health());

@@ -16,6 +16,7 @@ use tracing::warn;
 use crate::auth_failures::{AuthFailures, WrongToken};
 use crate::clock_watch::{self, CLOCK};
 use crate::decision_log::{DecisionId, DecisionLog, LoggedRequest};
+use crate::header_flags::ClientHeaders;
 use crate::health::{HealthPart, HealthParts};
 use crate::metrics::{DaemonState, Metrics, Outcome, ProtocolName, TextFormat};
 use crate::net::Peer;
@@ -50,6 +51,8 @@ pub struct Daemon {
     pub auth_failures: Arc<AuthFailures>,
     /// The requests that wait in queues, of every listener.
     pub(crate) queue_waiters: Arc<QueueWaiters>,
+    /// What clients are told in headers.
+    pub(crate) client_headers: ClientHeaders,
     /// The latest denials.
     pub decision_log: Arc<DecisionLog>,
     /// Usage by subject, where there is a database to keep it.
@@ -118,6 +121,7 @@ impl Daemon {
             tokens,
             auth_failures: Arc::default(),
             queue_waiters: Arc::default(),
+            client_headers: ClientHeaders::default(),
             decision_log: Arc::default(),
             tally: None,
             metrics: Arc::default(),
@@ -150,6 +154,12 @@ impl Daemon {
         Self { queue_waiters: Arc::new(queue_waiters), ..self }
     }
 
+    /// Tells clients of their limits by `client_headers`.
+    #[must_use]
+    pub fn with_client_headers(self, client_headers: ClientHeaders) -> Self {
+        Self { client_headers, ..self }
+    }
+
     /// Logs denials to `denial_log` and traces checks to `traces`.
     #[must_use]
     pub fn with_telemetry(self, denial_log: DenialLog, traces: Option<Arc<Traces>>) -> Self {
@@ -169,6 +179,7 @@ impl Daemon {
             tokens: self.tokens.clone(),
             auth_failures: Arc::clone(&self.auth_failures),
             queue_waiters: Arc::clone(&self.queue_waiters),
+            client_headers: self.client_headers,
             decision_log: Arc::clone(&self.decision_log),
             tally: self.tally.clone(),
             metrics: Arc::clone(&self.metrics),

@@ -13,6 +13,7 @@
 //! | [`tasks`], [`panics`] | what runs beside requests, and is started again; what ends by a mistake of ours |
 //! | [`problem`], [`openapi`] | errors and documents of both HTTP interfaces |
 //! | [`token`], [`auth_failures`], [`files`], [`duration_flag`], [`rfc3339`] | tokens of clients, wrong ones, small files, durations behind flags, times as text |
+//! | [`header_flags`] | which headers tell clients of their limits, and the jitter of their waits |
 //! | [`wait_flags`] | how long requests wait in queues inside the daemon, and how many |
 //! | [`background`] | work on threads that give way to requests |
 //!
@@ -39,6 +40,7 @@ pub mod duration_flag;
 pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod header_flags;
 pub mod health;
 pub mod metrics;
 pub mod net;

@@ -14,9 +14,8 @@ use http::request::Parts;
 use tollbar_rules::{AsyncEngine, Criticality, TokenError};
 use tower_layer::Layer;
 
-use crate::jitter::Jitter;
 use crate::layer_state::{DecisionReport, LayerState};
-use crate::{Denial, HeaderStyle, Identity, QueueWaiters, Settle, TollbarService};
+use crate::{Denial, HeaderStyle, Identity, QueueWaiters, RetryJitter, Settle, TollbarService};
 
 pub use per_client::PerClientError;
 
@@ -45,8 +44,8 @@ pub struct TollbarLayerBuilder {
 }
 
 impl TollbarLayer {
-    /// Clients by their address, or by what layers in front know; all headers; JSON for those who
-    /// are turned away.
+    /// Clients by their address, or by what layers in front know; [headers](HeaderStyle::default) of both kinds; JSON
+    /// for those who are turned away.
     #[must_use]
     pub fn new(engine: impl Into<Arc<AsyncEngine>>) -> Self {
         Self::builder(engine).build()
@@ -60,7 +59,7 @@ impl TollbarLayer {
                 engine: engine.into(),
                 identity: Identity::new(),
                 style: HeaderStyle::default(),
-                jitter: Jitter::up_to(Duration::ZERO),
+                jitter: RetryJitter::default(),
                 cost: None,
                 criticality: None,
                 skip: None,
@@ -107,11 +106,12 @@ impl TollbarLayerBuilder {
         self
     }
 
-    /// Lengthens what clients are told to wait by up to `max`, each by another amount, so that not
-    /// all come back at once.
+    /// Lengthens what clients are told to wait, each by another amount, so that not all come back at once. By default
+    /// only those are that wait for a [window that ends for all at once](RetryJitter::Aligned); a `Duration` is the
+    /// most that is added to any wait.
     #[must_use]
-    pub fn retry_jitter(mut self, max: Duration) -> Self {
-        self.shared.jitter = Jitter::up_to(max);
+    pub fn retry_jitter(mut self, jitter: impl Into<RetryJitter>) -> Self {
+        self.shared.jitter = jitter.into();
         self
     }
 

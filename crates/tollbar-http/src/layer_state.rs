@@ -11,8 +11,7 @@ use http::{HeaderMap, Response};
 use tollbar::Timestamp;
 use tollbar_rules::{AsyncEngine, Criticality, TokenError, Verdict};
 
-use crate::jitter::Jitter;
-use crate::{Denial, HeaderStyle, Identity, QueueWaiters, Settle};
+use crate::{Denial, HeaderStyle, Identity, QueueWaiters, RetryJitter, Settle};
 
 type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
 type CriticalityOf = dyn Fn(&Parts) -> Criticality + Send + Sync;
@@ -43,7 +42,7 @@ pub(crate) struct LayerState {
     pub(crate) engine: Arc<AsyncEngine>,
     pub(crate) identity: Identity,
     pub(crate) style: HeaderStyle,
-    pub(crate) jitter: Jitter,
+    pub(crate) jitter: RetryJitter,
     pub(crate) cost: Option<Box<CostOf>>,
     pub(crate) criticality: Option<Box<CriticalityOf>>,
     pub(crate) skip: Option<Box<SkipPredicate>>,

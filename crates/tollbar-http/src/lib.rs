@@ -67,12 +67,13 @@ mod testing;
 pub use body::TollbarBody;
 pub use client_ip::ClientIp;
 pub use future::ResponseFuture;
-pub use headers::{HeaderStyle, Reset, retry_after_s};
+pub use headers::{HeaderStyle, HeaderStyleError, LimitReport, Reset, retry_after_s, window_s};
 pub use identity::{
     ApiKeys, Attributes, Identity, IdentityError, Peer, TermHeaderError, TermHeaders, UntrustedPeer,
 };
 #[cfg(feature = "jwt")]
 pub use identity::{Jwt, JwtAlgorithm, JwtKey};
+pub use jitter::{RetryJitter, RetryJitterError};
 pub use layer::{PerClientError, TollbarLayer, TollbarLayerBuilder};
 pub use layer_state::DecisionReport;
 pub use queue_waiters::{QueuePlace, QueueWaiters};

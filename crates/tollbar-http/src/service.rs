@@ -21,7 +21,6 @@ use tollbar_rules::{Admission, Hold, Verdict};
 use tower_service::Service;
 
 use crate::future::{ResponseFuture, ResponseStamp};
-use crate::headers::write_retry_after;
 use crate::hold_guard::HoldGuard;
 use crate::identity::{DerivedValues, Pairs};
 use crate::layer_state::{DecisionReport, LayerState};
@@ -327,7 +326,7 @@ impl LayerState {
         stamp: &mut ResponseStamp,
     ) -> CheckStep {
         if verdict.is_allowed() {
-            self.style.prepare(verdict, || self.engine.now(), &mut stamp.headers);
+            self.style.prepare(verdict, None, || self.engine.now(), &mut stamp.headers);
             stamp.guard =
                 reserved.map(|(hold, cost)| Box::new(HoldGuard::new(Arc::clone(self), hold, cost)));
             return CheckStep::Pass(verdict.delay());
@@ -368,17 +367,14 @@ impl LayerState {
     /// The response to a request that does not pass.
     #[cold]
     fn respond_to_denial(&self, verdict: &Verdict, head: &RequestHead<'_>) -> Response<Bytes> {
-        let retry_after = verdict.retry_after().map(|wait| self.jitter.lengthen(wait));
+        let retry_after = self.jitter.lengthen(verdict);
         let denial = Denial::new(verdict, retry_after);
         let mut response = match (&self.denial_response, head.parts) {
             (Some(denial_response), Some(parts)) => denial_response(&denial, parts),
             (Some(denial_response), None) => denial_response(&denial, &head.to_parts()),
             (None, _) => denial.response(Format::wanted(head.headers)),
         };
-        if let Some(wait) = retry_after {
-            write_retry_after(wait, response.headers_mut());
-        }
-        self.style.write(verdict, self.engine.now(), response.headers_mut());
+        self.style.write(verdict, retry_after, self.engine.now(), response.headers_mut());
         response
     }
 }

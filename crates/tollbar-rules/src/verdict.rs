@@ -255,6 +255,23 @@ impl Verdict {
         }
     }
 
+    /// When the same request passes again at the latest, if nobody else asks: the reset of the limit that binds, or a
+    /// later one of another limit that has no room left for it. `None` where no counter was read, and where permits
+    /// bind, which may come back at any moment.
+    #[must_use]
+    pub fn reset_at(&self) -> Option<Timestamp> {
+        let reset_at = self.binding()?.reset_at()?;
+        // Who is denied waits for the longest of all.
+        if !self.is_allowed() || self.decisions.len() == 1 {
+            return Some(reset_at);
+        }
+        let used_up = self.decisions().filter(|limit| {
+            limit.enforcement() == Enforcement::Live
+                && limit.remaining().is_some_and(|remaining| remaining < limit.cost().max(1))
+        });
+        Some(used_up.filter_map(|limit| limit.reset_at()).fold(reset_at, Timestamp::max))
+    }
+
     /// How long an allowed request has to wait for its turn: the longest of all queues.
     #[must_use]
     pub fn delay(&self) -> Duration {
@@ -351,10 +368,11 @@ impl<'v> RuleDecision<'v> {
         self.inner.decision.remaining()
     }
 
-    /// The window's end, or when a bucket is full again; `None` where no counter was read.
+    /// The window's end, or when a bucket is full again: the same request passes the limit then, if nobody else asks.
+    /// `None` where no counter was read, and of permits, which may come back at any moment.
     #[must_use]
     pub fn reset_at(&self) -> Option<Timestamp> {
-        self.inner.decision.reset_at()
+        self.inner.decision.reset_at().filter(|_| !self.limit().policy().has_permits())
     }
 
     /// Set where the store could not answer and the rule's failure policy did.

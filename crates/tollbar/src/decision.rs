@@ -114,11 +114,15 @@ impl Decision {
         Duration::from_micros(self.extras.delay_us())
     }
 
-    /// The window's end; for a bucket, when it is full again; for permits in flight, which may come
-    /// back at any moment, the present. `None` where nothing was counted.
+    /// The window's end; for a bucket, when it is full again. If nobody else asks, the same request
+    /// passes then: it is never before the retry-after of a denial, and of a sliding window counter
+    /// it is later than the window's end if that takes longer.
+    ///
+    /// Permits in flight may come back at any moment and promise nothing: theirs is the present.
+    /// `None` for a [degraded](Self::degraded) answer, because the store's counter was not read.
     #[must_use]
     pub const fn reset_at(&self) -> Option<Timestamp> {
-        if self.is_counted() { Some(self.reset_at) } else { None }
+        if self.degraded().is_none() { Some(self.reset_at) } else { None }
     }
 
     /// False where neither the store nor this process has counted the request.
@@ -225,7 +229,7 @@ mod tests {
             let degraded = plain.into_degraded(how);
             let is_counted = how == Degraded::Fallback;
             assert_eq!(degraded.remaining(), is_counted.then_some(1), "{how:?}");
-            assert_eq!(degraded.reset_at(), is_counted.then_some(Timestamp::ZERO), "{how:?}");
+            assert_eq!(degraded.reset_at(), None, "{how:?}");
             let both = plain.with_delay_us(1_500).into_degraded(how);
             assert_eq!((both.delay(), both.degraded()), (Duration::from_micros(1_500), Some(how)));
             assert_eq!(both, plain.into_degraded(how).with_delay_us(1_500));

@@ -254,9 +254,14 @@ fn valid(rate: impl IntoRate) -> Result<Rate, PolicyError> {
 }
 
 impl Rate {
+    /// True where a window has whole tokens: `5/2s`, but not `2.5/s`.
+    pub(crate) fn is_whole(self) -> bool {
+        self.tokens.is_multiple_of(self.tokens_divisor)
+    }
+
     /// For windows, which count whole tokens.
     pub(crate) fn whole_limit(self) -> Result<u64, PolicyError> {
-        if self.tokens.is_multiple_of(self.tokens_divisor) {
+        if self.is_whole() {
             Ok(self.tokens / self.tokens_divisor)
         } else {
             Err(PolicyError::FractionalLimit)

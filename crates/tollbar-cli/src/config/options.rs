@@ -129,10 +129,21 @@ const OPTIONS: &[OptionRow] = &[
         .beside(&["rules", "envoy_config"]),
     row("envoy_config", &[(Envoy, "exactly_so_many_come_through_and_the_others_are_told")]),
     row("envoy_charge", &[(Envoy, "a_denied_request_pays_nothing_where_all_or_none_are_charged")]),
-    row("envoy_headers", &[(Envoy, "exactly_so_many_come_through_and_the_others_are_told")]),
     row("envoy_metadata", &[(Envoy, "the_call_comes_back_as_metadata_where_that_is_wanted")]),
 
     // Clients
+    row("headers", &[
+        (Http, "clients_are_told_of_their_limits_in_the_headers_that_are_chosen"),
+        (ForwardAuth, "clients_are_told_of_their_limits_in_the_headers_that_are_chosen"),
+        (Envoy, "exactly_so_many_come_through_and_the_others_are_told"),
+        (Gateway, "clients_are_told_of_their_limits_in_the_headers_that_are_chosen"),
+    ]),
+    row("retry_jitter", &[
+        (Http, "denied_clients_are_told_to_come_back_at_different_times"),
+        (ForwardAuth, "denied_clients_are_told_to_come_back_at_different_times"),
+        (Envoy, "denied_clients_are_told_to_come_back_at_different_times"),
+        (Gateway, "denied_clients_are_told_to_come_back_at_different_times"),
+    ]),
     row("max_wait", &[
         (ForwardAuth, "an_operators_queue_of_an_hour_holds_nobody_beyond_the_cap"),
         (Gateway, "an_operators_queue_of_an_hour_holds_nobody_beyond_the_cap"),

@@ -76,7 +76,7 @@ impl EnvoySetup {
 
 #[test]
 fn exactly_so_many_come_through_and_the_others_are_told() {
-    let flags = ["--envoy-config", "LIMITS", "--envoy-headers", "ratelimit"];
+    let flags = ["--envoy-config", "LIMITS", "--headers", "split"];
     let setup = EnvoySetup::start("envoy-exact", &flags, true);
     for remaining in ["2", "1", "0"] {
         let answer = setup.proxy.get("/address", &[]);

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod envoy;
+mod headers;
 mod proxies;
 mod proxying;
 mod slow;

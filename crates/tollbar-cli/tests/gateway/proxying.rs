@@ -23,7 +23,7 @@ fn decision_of(response: &str) -> &str {
 
 /// An upstream that answers each request with its head; where it asks for an upgrade, it becomes an
 /// echo. Tells when a request has come, and answers those for `/slow` when it is told.
-fn upstream() -> (String, Receiver<()>) {
+pub(crate) fn upstream() -> (String, Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (come, has_come) = channel();

@@ -155,7 +155,8 @@ impl SustainedRate {
     fn from_limits(limits: &[Limit]) -> Option<Self> {
         let paces = limits.iter().filter(|limit| !limit.policy().has_permits()).map(|limit| {
             let policy = limit.policy();
-            let window_us = u64::try_from(policy.window().as_micros()).unwrap_or(u64::MAX).max(1);
+            let window_us =
+                u64::try_from(policy.limit_window().as_micros()).unwrap_or(u64::MAX).max(1);
             let per_window = policy.limit();
             // A window may be met at its end and at its beginning again.
             let burst = policy.capacity().max(per_window.saturating_mul(2));

@@ -58,7 +58,6 @@ pub struct Envoy {
 #[derive(Debug, Clone, Copy)]
 pub struct EnvoyConfig {
     pub(crate) charge: ChargeBy,
-    pub(crate) headers: flags::RateLimitHeaders,
     pub(crate) sends_metadata: bool,
     /// Whether rules decide too. The example that stands in for absent rules does not count.
     pub(crate) has_rules: bool,
@@ -68,7 +67,6 @@ impl EnvoyConfig {
     pub fn new(flags: &EnvoyFlags, rules_are_given: bool) -> Self {
         Self {
             charge: flags.envoy_charge,
-            headers: flags.envoy_headers,
             sends_metadata: flags.envoy_metadata,
             has_rules: rules_are_given || flags.envoy_config.is_none(),
         }
@@ -127,7 +125,8 @@ impl Envoy {
             ChargePlan::of_nothing(request)
         };
         let results = self.decide(request, plan).await?;
-        let mut response = response::response(results, self.config.headers);
+        let mut response =
+            response::response(results, self.daemon.client_headers.envoy, self.daemon.now());
         if self.config.sends_metadata {
             response.dynamic_metadata = Some(metadata::from_request(request));
         }

@@ -23,12 +23,13 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
-use tollbar_http::{Denial, Format, HeaderStyle};
+use tollbar_http::{Denial, Format};
 use tollbar_rules::{Admission, Request, Verdict};
 
 use super::http::{ApiResponse, Refusal};
 use crate::daemon::Daemon;
 use crate::decision_log::{DecisionId, LoggedRequest};
+use crate::header_flags::ClientHeaders;
 use crate::net::Peer;
 use crate::problem::Problem;
 use profile::{OriginalRequest, Profile};
@@ -137,16 +138,18 @@ impl ForwardAuth {
         decision_id: DecisionId,
         headers: &HeaderMap,
     ) -> ApiResponse {
+        let ClientHeaders { http: style, jitter, .. } = self.daemon.client_headers;
+        let retry_after = jitter.lengthen(verdict);
         let mut answer = if verdict.is_allowed() {
             ApiResponse::new(Bytes::new())
         } else {
-            let denial = Denial::new(verdict, verdict.retry_after());
+            let denial = Denial::new(verdict, retry_after);
             let mut answer = denial.response(format_of(headers));
             *answer.status_mut() = profile.status_of(&denial);
             answer.headers_mut().extend(decision_id.header());
             answer
         };
-        HeaderStyle::default().write(verdict, self.daemon.now(), answer.headers_mut());
+        style.write(verdict, retry_after, self.daemon.now(), answer.headers_mut());
         answer
     }
 }

@@ -15,6 +15,7 @@ use tollbar_http::{ClientIp, DecisionReport};
 
 use crate::daemon::Daemon;
 use crate::duration_flag::DurationFlag;
+use crate::header_flags::ClientHeaders;
 use crate::net::endpoint::Endpoint;
 use crate::net::stream::Peer;
 use crate::net::{AddressSlots, Bounds, Connection, Protocol};
@@ -289,12 +290,15 @@ impl PreparedProxy {
         let [for_decisions, for_invalid, for_holds] = [(); 3].map(|()| Arc::clone(daemon));
         let builder = self.builder.spawn_with(|task| spawn_connection("--proxy", task));
         let waiters = Arc::clone(&daemon.queue_waiters);
+        let ClientHeaders { http: headers, jitter, .. } = daemon.client_headers;
         let builder = builder.layer(move |layer| {
             layer
                 .on_decision(move |report| conclude(&for_decisions, report))
                 .on_invalid_request(move |error| for_invalid.reject(&error.to_string()))
                 .on_hold_error(move |error| for_holds.report_hold_failure(error))
                 .queue_waiters(waiters)
+                .headers(headers)
+                .retry_jitter(jitter)
         });
         let gateway = builder.build(Arc::clone(&daemon.engine))?;
         Ok(Proxy { gateway, balancers: self.balancers, address_slots: self.address_slots })

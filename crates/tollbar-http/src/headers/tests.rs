@@ -11,7 +11,7 @@ use crate::testing::{START, check, engine, engine_without_store};
 
 fn written(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    style.write(verdict, now, &mut headers);
+    style.write(verdict, verdict.retry_after(), now, &mut headers);
     headers
 }
 
@@ -100,6 +100,106 @@ fn styles_leave_out_what_they_say() {
     assert!(x.len() == 3 && x.contains_key("x-ratelimit-limit"));
     let ietf = written(HeaderStyle::default().without_x(), &verdict, START);
     assert!(ietf.len() == 2 && ietf.contains_key("ratelimit"));
+    let split = written(HeaderStyle::none().with_split(), &verdict, START);
+    assert!(split.len() == 3 && split.contains_key("ratelimit-limit"));
+    let all = written(HeaderStyle::default().with_split(), &verdict, START);
+    assert_eq!(all.len(), 8);
+}
+
+#[test]
+fn split_headers_count_seconds_from_now() {
+    let (engine, clock) = engine("rules: [{ name: a, limit: 100/100s, algorithm: fixed_window }]");
+    clock.advance(Duration::from_millis(30_500));
+    let headers = written(HeaderStyle::none().with_split(), &check(&engine, 58), clock.now());
+    assert_eq!(text(&headers, "ratelimit-limit"), Some("100"));
+    assert_eq!(text(&headers, "ratelimit-remaining"), Some("42"));
+    assert_eq!(text(&headers, "ratelimit-reset"), Some("70"));
+}
+
+/// `0.01/s` was written as one a second.
+#[test]
+fn a_rate_of_a_fraction_is_never_written_faster_than_it_is() {
+    for (limit, expected) in [
+        ("0.01/s, burst: 2", r#""a";q=1;w=100"#),
+        ("0.5/min, burst: 9", r#""a";q=1;w=120"#),
+        // 1 in 3.33 s, and 2 in 0.8 s.
+        ("0.3/s, burst: 2", r#""a";q=1;w=4"#),
+        ("2.5/s, burst: 2", r#""a";q=2"#),
+        ("10.5/min, burst: 2", r#""a";q=10;w=58"#),
+        ("10/min, burst: 2", r#""a";q=10;w=60"#),
+    ] {
+        let (engine, _) = engine(&format!("rules: [{{ name: a, limit: {limit} }}]"));
+        let headers = written(HeaderStyle::default(), &check(&engine, 1), START);
+        assert_eq!(text(&headers, "ratelimit-policy"), Some(expected), "{limit}");
+    }
+}
+
+#[test]
+fn no_more_than_the_limit_is_left_in_headers() {
+    let (engine, _) = engine("rules: [{ name: a, limit: 5/min, burst: 50 }]");
+    let verdict = check(&engine, 1);
+    assert_eq!(verdict.summary().remaining, Some(49));
+    let headers = written(HeaderStyle::default().with_split(), &verdict, START);
+    for (name, expected) in [
+        ("x-ratelimit-limit", "5"),
+        ("x-ratelimit-remaining", "5"),
+        ("ratelimit-remaining", "5"),
+        ("ratelimit", r#""a";r=5;t=12"#),
+    ] {
+        assert_eq!(text(&headers, name), Some(expected), "{name}");
+    }
+    let headers = written(HeaderStyle::default(), &check(&engine, 46), START);
+    assert_eq!(text(&headers, "x-ratelimit-remaining"), Some("3"));
+}
+
+/// The default algorithm told a client to wait for 12 s, and that its limit resets in 10 s.
+#[test]
+fn no_reset_is_before_the_retry_after() {
+    let (engine, _) = engine("rules: [{ name: a, limit: 5/10s }]");
+    // The last that passes is told already when there is room again.
+    let passed = written(HeaderStyle::default(), &check(&engine, 5), START);
+    assert_eq!(text(&passed, "ratelimit"), Some(r#""a";r=0;t=20"#));
+    let verdict = check(&engine, 1);
+    let headers = written(HeaderStyle::default().with_split(), &verdict, START);
+    assert_eq!(text(&headers, "retry-after"), Some("12"));
+    assert_eq!(text(&headers, "x-ratelimit-reset"), Some("1700000012"));
+    assert_eq!(text(&headers, "ratelimit-reset"), Some("12"));
+    assert_eq!(text(&headers, "ratelimit"), Some(r#""a";r=0;t=12"#));
+    // With jitter, all of them move.
+    let mut headers = HeaderMap::new();
+    let wait = Some(Duration::from_secs(15));
+    HeaderStyle::default().with_split().write(&verdict, wait, START, &mut headers);
+    assert_eq!(text(&headers, "retry-after"), Some("15"));
+    assert_eq!(text(&headers, "x-ratelimit-reset"), Some("1700000015"));
+    assert_eq!(text(&headers, "ratelimit-reset"), Some("15"));
+    assert_eq!(text(&headers, "ratelimit"), Some(r#""a";r=0;t=15"#));
+}
+
+#[test]
+fn permits_promise_no_reset() {
+    let (engine, _) = engine("rules: [{ name: a, algorithm: concurrency, limit: 2, lease: 30s }]");
+    let verdict = check(&engine, 1);
+    assert_eq!(verdict.summary().reset_at, None);
+    let headers = written(HeaderStyle::default().with_split(), &verdict, START);
+    assert_eq!(text(&headers, "x-ratelimit-remaining"), Some("1"));
+    assert_eq!(text(&headers, "ratelimit"), Some(r#""a";r=1"#));
+    assert!(!headers.contains_key("x-ratelimit-reset") && !headers.contains_key("ratelimit-reset"));
+}
+
+#[test]
+fn a_limit_without_a_verdict_is_written_alike() {
+    let (engine, _) = engine("rules: [{ name: a, limit: 5/min, burst: 50 }]");
+    let style = HeaderStyle::default().with_split();
+    let expected = written(style, &check(&engine, 1), START);
+    let mut headers = HeaderMap::new();
+    let until_reset = Some(Duration::from_secs(12));
+    let report =
+        LimitReport { name: "a", limit: 5, window_s: Some(60), remaining: 49, until_reset };
+    style.write_limit(&report, START, &mut headers);
+    assert_eq!(headers, expected);
+    let mut headers = HeaderMap::new();
+    style.write_limit(&LimitReport { name: "\"\u{e9}\\", ..report }, START, &mut headers);
+    assert!(Parser::new(headers["ratelimit"].as_bytes()).parse::<List>().is_ok(), "{headers:?}");
 }
 
 #[test]
@@ -115,6 +215,10 @@ fn an_answer_without_the_store_says_so_and_makes_no_figures_up() {
         assert_eq!(text(&headers, "ratelimit-policy"), Some(r#""a";q=5;w=60"#));
         assert_eq!(headers.contains_key("x-ratelimit-remaining"), has_figures, "{policy}");
         assert_eq!(headers.contains_key("ratelimit"), has_figures, "{policy}");
+        // Whatever this process has counted, it does not know when the store lets the client pass.
+        assert!(!headers.contains_key("x-ratelimit-reset"), "{policy}");
+        assert!(text(&headers, "ratelimit").is_none_or(|state| !state.contains("t=")), "{policy}");
+        assert_eq!(check(&engine, 1).summary().reset_at, None, "{policy}");
     }
     // Also where no header was asked for.
     let engine = engine_without_store("rules: [{ name: a, limit: 5/min }]");
@@ -170,6 +274,69 @@ fn name_of(entry: &ListEntry) -> (String, Vec<(String, u64)>) {
     };
     let params = params.iter().map(|(key, value)| (key.as_str().to_owned(), number(value)));
     (name.as_str().to_owned(), params.collect())
+}
+
+/// Limits of each algorithm, but for permits.
+const LIMITS: [&str; 10] = [
+    "limit: 5/10s",
+    "limit: 7/3s, burst: 20",
+    "limit: 0.3/s, burst: 2",
+    "limit: 5/10s, algorithm: leaky_bucket",
+    "limit: 2/s, algorithm: leaky_bucket, queue: 3",
+    "limit: 5/10s, algorithm: fixed_window",
+    "limit: 5/10s, algorithm: fixed_window, staggered: true",
+    "limit: 5 per calendar day",
+    "limit: 5/10s, algorithm: sliding_window_strict",
+    "limit: 5/10s, algorithm: sliding_window_log",
+];
+
+/// The number of a parameter in each item of a list.
+fn parameters(headers: &HeaderMap, header: &str, key: &str) -> Vec<u64> {
+    let list: List = Parser::new(headers[header].as_bytes()).parse().unwrap();
+    let of_item =
+        |item: &ListEntry| name_of(item).1.into_iter().find(|(name, _)| name == key).unwrap().1;
+    list.iter().map(of_item).collect()
+}
+
+proptest! {
+    /// Whatever was answered, under one limit or several: a client that waits as headers say is not denied.
+    #[test]
+    fn a_client_that_waits_until_the_reset_is_not_denied(
+        limits in prop::collection::vec(prop::sample::select(LIMITS.to_vec()), 1..4),
+        steps in prop::collection::vec((0_u64..8_000_000, 1_u64..3, 0..3_u8), 1..25),
+    ) {
+        let mut yaml = "rules:\n".to_owned();
+        for (at, limit) in limits.iter().enumerate() {
+            writeln!(yaml, "  - {{ name: r{at}, {limit} }}").unwrap();
+        }
+        let (engine, clock) = engine(&yaml);
+        for (later_us, cost, waits_for) in steps {
+            clock.advance(Duration::from_micros(later_us));
+            let verdict = check(&engine, cost);
+            let headers =
+                written(HeaderStyle::default().with_split(), &verdict, clock.now());
+            let number = |name: &str| text(&headers, name).unwrap().parse::<u64>().unwrap();
+            let wait = match waits_for {
+                0 => Timestamp::from_secs(number("x-ratelimit-reset")).since(clock.now()),
+                1 => Duration::from_secs(number("ratelimit-reset")),
+                // The longest of all limits that have no room left.
+                _ => {
+                    let (left, times) =
+                        (parameters(&headers, "ratelimit", "r"), parameters(&headers, "ratelimit", "t"));
+                    let used_up = left.iter().zip(&times).filter(|(left, _)| **left < cost);
+                    let used_up = used_up.map(|(_, time)| *time).max().unwrap_or_default();
+                    Duration::from_secs(used_up)
+                }
+            };
+            if let Some(exact) = verdict.retry_after() {
+                prop_assert!(wait >= exact, "{wait:?} {headers:?}");
+                prop_assert!(number("retry-after") <= number("ratelimit-reset"), "{headers:?}");
+            }
+            clock.advance(wait);
+            let verdict = check(&engine, cost);
+            prop_assert!(verdict.is_allowed(), "{wait:?} {headers:?} {:?}", verdict.summary());
+        }
+    }
 }
 
 const WINDOWS: [&str; 6] = ["s", "7s", "min", "15min", "day", "300ms"];

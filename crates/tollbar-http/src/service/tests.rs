@@ -14,7 +14,7 @@ use tower::{Layer as _, ServiceExt as _};
 
 use super::*;
 use crate::testing::{engine, engine_without_store};
-use crate::{HeaderStyle, Peer, TollbarLayer};
+use crate::{HeaderStyle, Peer, RetryJitter, TollbarLayer};
 
 type FullResponse = Response<Full<Bytes>>;
 
@@ -53,7 +53,7 @@ fn request(path: &str) -> Request<()> {
 }
 
 fn layer(yaml: &str) -> TollbarLayer {
-    TollbarLayer::new(engine(yaml).0)
+    TollbarLayer::builder(engine(yaml).0).retry_jitter(RetryJitter::Off).build()
 }
 
 async fn get(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tollbar::{ManualClock, Timestamp};
-use tollbar_http::TollbarLayer;
+use tollbar_http::{RetryJitter, TollbarLayer};
 use tollbar_rules::{Engine, RuleFile};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
@@ -27,7 +27,7 @@ async fn client(yaml: &str) -> (HealthClient<Channel>, ManualClock, ResponseEnds
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (watch, ends) = watch();
-    let layer = TollbarLayer::new(engine);
+    let layer = TollbarLayer::builder(engine).retry_jitter(RetryJitter::Off).build();
     let server = Server::builder().layer(watch).layer(layer).add_service(health);
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let channel = Channel::from_shared(format!("http://{address}")).unwrap();

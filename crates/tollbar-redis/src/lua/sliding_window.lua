@@ -53,6 +53,16 @@ local function weighs_at(start, count, room, ticks, tick)
   return start + (ticks - ticks_left) * tick
 end
 
+-- The window's end or, if a request of `cost` does not pass then, when it does: in the next window, where
+-- what is current weighs as previous. A peek is told of a request of cost 1.
+local function resets_at(ends_at, current, cost, limit, ticks, tick)
+  cost = math.min(math.max(cost, 1), limit)
+  if current + cost <= limit then
+    return ends_at
+  end
+  return weighs_at(ends_at, current, limit - cost, ticks, tick)
+end
+
 steps[4] = function(state, cost, at)
   local limit, length, tick, ticks = struct.unpack('>dddd', blob, at)
   local ends_at, previous, current, first = load_sliding(state, length)
@@ -71,22 +81,23 @@ steps[4] = function(state, cost, at)
   if remaining < 0 then
     remaining = 0
   end
-  if cost > limit then
-    return NEVER, remaining, ends_at, 0, nil, nil, ends_at
-  elseif cost == 0 then
-    return ALLOW, remaining, ends_at, 0, nil, nil, ends_at
-  elseif cost <= remaining then
+  if cost > 0 and cost <= remaining then
     local next = pack_sliding(ends_at, previous, current + cost, length, first)
-    return ALLOW, remaining - cost, ends_at, 0, next, ends_at + length, ends_at
+    local reset_at = resets_at(ends_at, current + cost, cost, limit, ticks, tick)
+    return ALLOW, remaining - cost, reset_at, 0, next, ends_at + length, ends_at
   end
-  local room, allowed_at = limit - current - cost
+  local reset_at = resets_at(ends_at, current, cost, limit, ticks, tick)
+  if cost > limit then
+    return NEVER, remaining, reset_at, 0, nil, nil, ends_at
+  elseif cost == 0 then
+    return ALLOW, remaining, reset_at, 0, nil, nil, ends_at
+  end
+  local room, allowed_at = limit - current - cost, reset_at
   if room >= 0 then
+    -- In this window, before its end.
     allowed_at = weighs_at(ends_at - length, previous, room, ticks, tick)
-  else
-    -- Not in this window. In the next one, what is current weighs as previous.
-    allowed_at = weighs_at(ends_at, current, limit - cost, ticks, tick)
   end
-  return DENY, remaining, ends_at, math.max(allowed_at - now, 0), nil, nil, ends_at
+  return DENY, remaining, reset_at, math.max(allowed_at - now, 0), nil, nil, ends_at
 end
 
 if holds then

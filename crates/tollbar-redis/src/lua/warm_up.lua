@@ -71,6 +71,8 @@ steps[7] = function(state, cost, at)
         local allowed_at = now + wait
         if not ends or allowed_at < ends then
           outcome, retry_after = DENY, allowed_at - real_now
+          -- A window ends, or a bucket fills, before the limit has climbed to the cost.
+          reset_at = math.max(reset_at, allowed_at)
           break
         end
       end

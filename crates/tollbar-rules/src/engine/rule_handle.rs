@@ -130,7 +130,7 @@ impl AsyncRuleHandle<'_> {
                 limit: decision.limit(),
                 remaining: decision.remaining()?,
                 reset_at: decision.reset_at()?,
-                window: entry.policy().window(),
+                window: entry.policy().limit_window(),
             })
         };
         Ok(entries.iter().zip(counters.limits).filter_map(usage).collect())

@@ -44,7 +44,8 @@ pub struct Summary<'v> {
     pub limit: Option<u64>,
     /// What is left of it; `None` where no counter was read.
     pub remaining: Option<u64>,
-    /// The window's end, or when a bucket is full again; `None` where no counter was read.
+    /// The window's end, or when a bucket is full again, and never before `retry_after`. `None` where no counter was
+    /// read, and where permits bind.
     pub reset_at: Option<Timestamp>,
     /// After which the same request passes, if nobody else asks; `None` where no wait is known to help.
     pub retry_after: Option<Duration>,
@@ -102,7 +103,7 @@ impl Verdict {
             rule: self.rule(),
             limit: binding.map(|binding| binding.decision().limit()),
             remaining: binding.and_then(|binding| binding.remaining()),
-            reset_at: binding.and_then(|binding| binding.reset_at()),
+            reset_at: self.reset_at(),
             retry_after: self.retry_after(),
             delay: self.delay(),
         }

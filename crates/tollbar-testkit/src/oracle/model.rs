@@ -16,8 +16,19 @@ pub trait Model: Debug {
     /// Tokens left at `now_us`.
     fn remaining(&self, log: &Log, now_us: u128) -> u128;
 
-    /// When the counter is back to where it began, as its algorithm means it.
+    /// When the window ends, or the bucket is full.
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128;
+
+    /// The reset that a request of `cost` is told. If the same request does not pass at the end of
+    /// the window, it is when it does.
+    fn told_reset_at_us(&self, log: &Log, now_us: u128, cost: u64) -> u128 {
+        let reset_at_us = self.reset_at_us(log, now_us);
+        let cost = cost.clamp(1, self.capacity());
+        if !self.tells_when() || self.fits(log, reset_at_us, cost) {
+            return reset_at_us;
+        }
+        reset_at_us + self.retry_after_us(log, reset_at_us, cost)
+    }
 
     /// The limit reported, where it is not the policy's.
     fn limit(&self, _log: &Log, _now_us: u128) -> Option<u64> {

@@ -147,11 +147,15 @@ impl PolicyModel {
                 None => Outcome::Busy,
             }
         };
+        let mut reset_at_us = model.told_reset_at_us(log, now_us, cost);
+        if let Outcome::Deny { retry_after_us } = outcome {
+            reset_at_us = reset_at_us.max(now_us + u128::from(retry_after_us));
+        }
         Answer {
             outcome,
             limit: model.limit(log, now_us).unwrap_or(self.limit),
             remaining: narrow(model.remaining(log, now_us)),
-            reset_at: Timestamp::from_micros(narrow(model.reset_at_us(log, now_us))),
+            reset_at: Timestamp::from_micros(narrow(reset_at_us)),
             delay_us,
         }
     }

@@ -169,6 +169,11 @@ impl Model for WarmUp {
         self.model(log, now_us).reset_at_us(log, now_us)
     }
 
+    /// As the step says that the key is on.
+    fn told_reset_at_us(&self, log: &Log, now_us: u128, cost: u64) -> u128 {
+        self.model(log, now_us).told_reset_at_us(log, now_us, cost)
+    }
+
     fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {
         let step = self.step(log, now_us);
         step.1.charge(log, now_us, cost);

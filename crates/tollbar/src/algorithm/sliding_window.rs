@@ -8,6 +8,10 @@
 //! What the last window still weighs is rounded up to whole requests. That changes no decision,
 //! since everything else is whole, and it is all the arithmetic there is: one product, one
 //! division. The retry-after is exact for the estimate.
+//!
+//! The reset is the window's end if the same request passes then. Often it does not: a window that
+//! was used up weighs as much at its end as it did before. With 5 of 5 used in 10 s, a request
+//! passes again a fifth into the next window, so the reset is 2 s after the window's end.
 
 use super::debt::PRODUCT_MAX;
 use super::fixed_window::window_end_us;
@@ -100,25 +104,46 @@ impl SlidingWindow {
         if self.tick_us == 1 { elapsed_us } else { elapsed_us / self.tick_us }
     }
 
-    /// How long until `cost` fits, if nobody else asks.
-    ///
-    /// `previous` weighs at most `room` once ceil(previous x (ticks - e) / ticks) <= room, which is
-    /// at e = ticks - floor(room x ticks / previous).
+    /// When a request of `cost` passes that does not fit this window, if nobody else asks: in the
+    /// next one, where what is current weighs as previous.
     #[cold]
-    fn retry_after_us(&self, state: TwoCounts, now_us: u64, cost: u64) -> u64 {
-        let TwoCounts { end_us, previous, current } = state;
-        // Saturating for states that no check has written; those that one has are in order.
-        let start_us = end_us.saturating_sub(self.window_us);
-        let wait_until_weight = |window_start_us: u64, count: u64, room: u64| {
-            let ticks_left = mul_div(room, self.ticks, count).min(self.ticks);
-            window_start_us + (self.ticks - ticks_left) * self.tick_us
-        };
-        let allowed_at_us = match self.limit.checked_sub(current + cost) {
-            Some(room) => wait_until_weight(start_us, previous, room),
-            // Not in this window. In the next one, what is current weighs as previous.
-            None => wait_until_weight(end_us, current, self.limit - cost),
-        };
-        allowed_at_us.saturating_sub(now_us)
+    fn allowed_in_next_us(&self, state: TwoCounts, cost: u64) -> u64 {
+        self.weighs_at_us(state.end_us, state.current, self.limit - cost)
+    }
+
+    /// When the count of the window before the one that began at `start_us` weighs no more than
+    /// `room`.
+    ///
+    /// `count` weighs at most `room` once ceil(count x (ticks - e) / ticks) <= room, which is
+    /// at e = ticks - floor(room x ticks / count).
+    fn weighs_at_us(&self, start_us: u64, count: u64, room: u64) -> u64 {
+        let ticks_left = mul_div(room, self.ticks, count).min(self.ticks);
+        start_us + (self.ticks - ticks_left) * self.tick_us
+    }
+
+    /// When a request of `cost` that is denied passes, if nobody else asks.
+    #[cold]
+    fn allowed_at_us(&self, state: TwoCounts, cost: u64) -> u64 {
+        match self.limit.checked_sub(state.current + cost) {
+            Some(room) => {
+                // Saturating for states that no check has written; those that one has are in order.
+                let start_us = state.end_us.saturating_sub(self.window_us);
+                self.weighs_at_us(start_us, state.previous, room)
+            }
+            None => self.allowed_in_next_us(state, cost),
+        }
+    }
+
+    /// The window's end or, if the request does not pass then, when it does. `state` is the one
+    /// that the request leaves. A peek is told of a request of cost 1.
+    #[inline]
+    fn reset_at_us(&self, state: TwoCounts, cost: u64) -> u64 {
+        let cost = cost.clamp(1, self.limit);
+        if state.current + cost <= self.limit {
+            state.end_us
+        } else {
+            self.allowed_in_next_us(state, cost)
+        }
     }
 }
 
@@ -164,10 +189,11 @@ impl WordState for SlidingWindow {
             let next = TwoCounts { current: state.current + cost, ..state };
             (Outcome::Allow, remaining - cost, Some(next))
         } else {
-            let retry_after_us = self.retry_after_us(state, now_us, cost);
+            let retry_after_us = self.allowed_at_us(state, cost).saturating_sub(now_us);
             (Outcome::Deny { retry_after_us }, remaining, None)
         };
-        let basis = DecisionBasis { amount: remaining, end_us: state.end_us, excess_us: 0 };
+        let end_us = self.reset_at_us(next.unwrap_or(state), cost);
+        let basis = DecisionBasis { amount: remaining, end_us, excess_us: 0 };
         Step { outcome, next, basis }
     }
 

@@ -200,6 +200,11 @@ impl Algorithm for WarmUpAlgorithm {
             }
         } else if is_possible {
             decision.outcome = self.denial(state, life, now_us, cost);
+            if let Outcome::Deny { retry_after_us } = decision.outcome {
+                // A window ends, or a bucket fills, before the limit has climbed to the cost.
+                let passes_at = Timestamp::from_micros(now_us + retry_after_us);
+                decision.reset_at = decision.reset_at.max(passes_at);
+            }
         }
         decision
     }

@@ -72,7 +72,7 @@ pub(crate) struct Step<S> {
 pub(crate) struct DecisionBasis {
     /// After the charge, where there was one: what a bucket owes, what of a window remains.
     pub(crate) amount: u64,
-    /// The end of the window; of a queue, the delay; buckets have none.
+    /// The reset of a window; of a queue, the delay; buckets have none.
     pub(crate) end_us: u64,
     /// What a bucket or a queue owes beyond the policy's largest debt; windows have none.
     pub(crate) excess_us: u64,

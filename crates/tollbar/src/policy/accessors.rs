@@ -35,6 +35,33 @@ impl Policy {
         Duration::from_micros(self.algorithm().window_us())
     }
 
+    /// The time that it takes to earn [`limit`](Self::limit) tokens: the [window](Self::window), unless
+    /// the rate has a fraction of a token. Rounded up, so that the limit in this time is never faster
+    /// than the rate.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollbar::Policy;
+    /// # fn main() -> Result<(), tollbar::PolicyError> {
+    /// let slow = Policy::token_bucket("0.01/s")?;
+    /// assert_eq!((slow.limit(), slow.limit_window()), (1, Duration::from_secs(100)));
+    /// assert_eq!(slow.window(), Duration::from_secs(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn limit_window(&self) -> Duration {
+        match self.rate {
+            Some(rate) if !rate.is_whole() => {
+                // Below 2^110: the limit is at most tokens / divisor, or 1.
+                let window = u128::from(rate.window_us) * u128::from(rate.tokens_divisor);
+                let window_us = (window * u128::from(self.limit())).div_ceil(rate.tokens.into());
+                Duration::from_micros(u64::try_from(window_us).unwrap_or(u64::MAX))
+            }
+            _ => self.window(),
+        }
+    }
+
     /// The largest cost that can ever pass: the burst of a bucket, one more than may wait in a queue,
     /// the limit of anything else.
     #[must_use]

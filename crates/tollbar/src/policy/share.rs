@@ -29,7 +29,12 @@ impl Policy {
             let tokens = u128::from(tokens) * u128::from(factor_percent) / 100;
             u64::try_from(tokens).unwrap_or(u64::MAX)
         };
-        self.scaled(&boost, None)
+        // Of a fraction of a token there is no whole limit to boost: 150% of 0.5/s is 75/100 a second.
+        let faster = self.rate.filter(|rate| !rate.is_whole()).and_then(|rate| {
+            let tokens = rate.tokens.checked_mul(factor_percent.into())?;
+            Some(Rate { tokens, tokens_divisor: rate.tokens_divisor * 100, ..rate })
+        });
+        self.scaled(&boost, faster)
     }
 
     /// Returns the same algorithm and window with other tokens. A bucket has the rate `bucket_rate`, if that
@@ -56,7 +61,7 @@ impl Policy {
         bucket_rate: Option<Rate>,
     ) -> Result<Self, PolicyError> {
         let part = |tokens: u64| scale(tokens).max(1);
-        let rate = Rate::new(part(self.limit()), self.window());
+        let rate = Rate::new(part(self.limit()), self.limit_window());
         match &*self.kind.plain() {
             Kind::Bucket(meter) => {
                 let bucket = |rate| match meter.name() {
@@ -68,6 +73,8 @@ impl Policy {
                     .with_burst(part(self.capacity()))
             }
             Kind::LeakyQueue(queue) => {
+                let is_whole = self.rate.is_none_or(Rate::is_whole);
+                let rate = bucket_rate.filter(|_| !is_whole).unwrap_or(rate);
                 let scaled = Self::leaky_queue(rate, scale(queue.length()))?;
                 match self.max_wait() {
                     Some(max_wait) => scaled.with_max_wait(max_wait),

@@ -304,3 +304,23 @@ fn the_limit_is_not_part_of_a_counters_identity_but_name_window_and_algorithm_ar
     let strict = |subwindows| salt(Policy::sliding_window_strict("10/s", subwindows));
     assert_ne!(strict(4), strict(5));
 }
+
+/// Both were one token a window: 100 times too fast.
+#[test]
+fn a_boost_or_share_of_a_fraction_of_a_token_is_not_a_whole_one() {
+    let seconds_per_token = |policy: &Policy| {
+        let Interval { numerator_us, denominator } = policy.interval().unwrap();
+        numerator_us.div_ceil(denominator * 1_000_000)
+    };
+    let bucket = Policy::token_bucket("0.01/s").unwrap().with_burst(4).unwrap();
+    let queue = Policy::leaky_queue("0.01/s", 4).unwrap();
+    for policy in [&bucket, &queue] {
+        let boosted = policy.boosted(200);
+        assert_eq!(seconds_per_token(&boosted), 50, "{policy:?}");
+        // It counts in the same counters.
+        assert_eq!((boosted.window(), boosted.salt), (policy.window(), policy.salt));
+        assert_eq!(seconds_per_token(&policy.boosted(1)), 10_000, "{policy:?}");
+        assert_eq!(seconds_per_token(&policy.share(3)), 300, "{policy:?}");
+    }
+    assert_eq!((bucket.boosted(150).capacity(), bucket.share(2).capacity()), (6, 2));
+}

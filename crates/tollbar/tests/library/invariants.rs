@@ -253,6 +253,49 @@ proptest! {
         prop_assert!(admitted.most_in_any_window(window_us(&policy)) <= policy.limit());
     }
 
+    /// Headers told clients to come back at the end of the window, when a sliding window counter
+    /// that was used up denied them still.
+    #[test]
+    fn a_client_that_waits_until_the_reset_is_not_denied(
+        policy in strategy::policy(), start in start(), moves in strategy::trace(1..60),
+    ) {
+        let subject = MemorySubject::at(start);
+        let subject: &dyn Subject = &subject;
+        let mut trace_state = TraceState::at(start);
+        let mut charged_at = None;
+        for each in &moves {
+            trace_state.now = trace_state.advanced(each.advance, &policy);
+            let cost = trace_state.cost(each.price, &policy);
+            let answer = subject.check(trace_state.now, b"key", &policy, cost);
+            trace_state.last = Some(answer);
+            match answer.outcome {
+                Outcome::Allow if cost > 0 => charged_at = Some(trace_state.now),
+                Outcome::Deny { retry_after_us } => {
+                    let wait = answer.reset_at.since(trace_state.now);
+                    prop_assert!(wait.as_micros() >= retry_after_us.into(), "{:?}", answer);
+                }
+                // Permits, and costs that only a key with more requests is allowed.
+                Outcome::Busy => continue,
+                Outcome::Never if policy.warm_up().is_some() => continue,
+                Outcome::Allow | Outcome::Never => {}
+            }
+            // A key that waits for as long as it warms up is new, and allowed less than before.
+            let is_new_again = policy.warm_up().zip(charged_at).is_some_and(
+                |(warm_up, charged_at)| answer.reset_at >= charged_at.after(warm_up.over),
+            );
+            if policy.has_permits() || is_new_again || answer.reset_at > Timestamp::MAX {
+                continue;
+            }
+            trace_state.now = answer.reset_at.max(trace_state.now);
+            // A peek is told of a request of cost 1.
+            let again = cost.clamp(1, policy.capacity());
+            let at_reset = subject.check(trace_state.now, b"key", &policy, again);
+            prop_assert_eq!(at_reset.outcome, Outcome::Allow, "{:?}, then {:?}", answer, at_reset);
+            charged_at = Some(trace_state.now);
+            trace_state.last = Some(at_reset);
+        }
+    }
+
     #[test]
     fn a_retry_after_is_honest_to_the_tick(
         policy in strategy::policy(), start in start(), moves in strategy::trace(1..60),

@@ -132,7 +132,7 @@ fn given(id: &str) -> Vec<String> {
             "ENDPOINT" => "127.0.0.1:0",
             "FILE" | "PATH" => "/nowhere/file",
             "HOW" => "all-or-none",
-            "WHICH" => "ratelimit",
+            "WHICH" => "split",
             "FORMAT" => "json",
             "LEVEL" => "error",
             _ => "http1",

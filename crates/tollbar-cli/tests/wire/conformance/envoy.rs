@@ -46,12 +46,15 @@ fn answers_as(table: &Table) {
             outcome,
             // The name comes with a limit, and without one there is none.
             rule: limit.map_or(Field::Unsupported, |limit| Field::Is(Some(limit.name.clone()))),
-            // A limit whose counter was not read is left out: Envoy would write headers from it.
-            limit: match (limit, step.expected.remaining) {
-                (None, None) => Field::Unsupported,
+            // A limit without a reset is left out: Envoy would write headers from it.
+            limit: match (limit, step.expected.has_reset()) {
+                (None, false) => Field::Unsupported,
                 _ => Field::Is(limit.map(|limit| limit.requests_per_unit.into())),
             },
-            remaining: Field::Is(limit.map(|_| status.limit_remaining.into())),
+            remaining: match (limit, step.expected.has_reset()) {
+                (None, false) => Field::Unsupported,
+                _ => Field::Is(limit.map(|_| status.limit_remaining.into())),
+            },
             has_reset: Field::Is(Some(status.duration_until_reset.is_some())),
             is_degraded: Field::Unsupported,
         }

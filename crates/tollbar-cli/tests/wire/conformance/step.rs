@@ -30,6 +30,13 @@ pub(crate) struct Expected {
     pub(crate) is_degraded: bool,
 }
 
+impl Expected {
+    /// Whether there is an instant at which the limit resets.
+    pub(crate) fn has_reset(&self) -> bool {
+        self.remaining.is_some() && !self.is_degraded && self.rule != Some("jobs")
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
     Allow,

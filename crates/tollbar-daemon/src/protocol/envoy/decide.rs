@@ -94,11 +94,12 @@ impl Envoy {
         if let Some(counted) = &counted {
             self.report_ahead_of_clock(charges, counted, now).await;
         }
+        let jitter = self.daemon.client_headers.jitter;
         let reading = |at: usize| counted.as_ref().map(|counted| counted[at]);
         let result = |step: &DescriptorStep| match step {
             DescriptorStep::Unlimited => DescriptorResult::unlimited(),
             DescriptorStep::Count(at) => match reading(*at) {
-                Some(reading) => DescriptorResult::counted(&charges[*at], reading, now),
+                Some(reading) => DescriptorResult::counted(&charges[*at], reading, jitter, now),
                 None => DescriptorResult::free(),
             },
             DescriptorStep::CheckRules | DescriptorStep::Free | DescriptorStep::Replaced => {
@@ -217,7 +218,8 @@ impl Envoy {
         if !(plan.is_of_files && outcome == Outcome::NoRule) {
             self.daemon.conclude(&verdict, &began, || LoggedRequest::from_request(&rule_request));
         }
-        let mut result = DescriptorResult::ruled(&verdict, now);
+        let jitter = self.daemon.client_headers.jitter;
+        let mut result = DescriptorResult::ruled(&verdict, jitter, now);
         result.decision_id = outcome.is_denial().then_some(began.id);
         if !is_joint {
             self.daemon.meter(&verdict, &rule_request);
@@ -235,6 +237,7 @@ impl Envoy {
         charges: &mut [CounterCharge<'_>],
         now: Timestamp,
     ) -> Vec<(usize, DescriptorResult)> {
+        let jitter = self.daemon.client_headers.jitter;
         let mut banned = Vec::new();
         let facts = CallFacts::new(request);
         for charge in charges {
@@ -264,7 +267,7 @@ impl Envoy {
                 charge.limit = Cow::Owned(charge.limit.boosted(factor_percent));
             }
             if let Some(verdict) = overrides.ban.filter(|_| charge.hits.cost() > 0) {
-                let mut result = DescriptorResult::ruled(&verdict, now);
+                let mut result = DescriptorResult::ruled(&verdict, jitter, now);
                 if charge.rule.is_none() {
                     let began = self.daemon.begin(charge.hits.cost());
                     let logged = || LoggedRequest::from_request(&rule_request);

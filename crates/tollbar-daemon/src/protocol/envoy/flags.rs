@@ -16,11 +16,6 @@ pub struct EnvoyFlags {
     #[arg(long, env = "TOLLBAR_ENVOY_CHARGE", value_name = "HOW", default_value = "independent")]
     pub(crate) envoy_charge: ChargeBy,
 
-    /// Which headers Envoy adds to its responses: RateLimit-Limit, -Remaining and -Reset, the same
-    /// with X- before, or none
-    #[arg(long, env = "TOLLBAR_ENVOY_HEADERS", value_name = "WHICH", default_value = "off")]
-    pub(crate) envoy_headers: RateLimitHeaders,
-
     /// Sends the call back as dynamic metadata, for other filters and logs of Envoy
     #[arg(long, env = "TOLLBAR_ENVOY_METADATA", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value_t = false, value_name = "BOOL",
@@ -35,24 +30,4 @@ pub enum ChargeBy {
     Independent,
     /// All, or none where one is denied.
     AllOrNone,
-}
-
-/// Which headers are added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RateLimitHeaders {
-    Off,
-    /// As the reference names them.
-    Ratelimit,
-    /// As they are named elsewhere.
-    XRatelimit,
-}
-
-impl RateLimitHeaders {
-    pub(super) fn prefix(self) -> Option<&'static str> {
-        match self {
-            Self::Off => None,
-            Self::Ratelimit => Some("RateLimit"),
-            Self::XRatelimit => Some("X-RateLimit"),
-        }
-    }
 }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use prost::Message;
 use tollbar::MemoryStore;
+use tollbar_http::HeaderStyle;
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use tollbar_rules::{AsyncEngine, RuleSet};
 
 use super::domains::Domains;
-use super::flags::{ChargeBy, RateLimitHeaders};
+use super::flags::ChargeBy;
 use super::{Envoy, EnvoyConfig, EnvoyLimits};
 use crate::daemon::Daemon;
+use crate::header_flags::ClientHeaders;
 use crate::store::counters::Counters;
 
 /// A file of the reference service.
@@ -29,12 +31,14 @@ impl EnvoyFuzzer {
         let domains = Domains::parse("fuzz.yaml", file).ok()?;
         let counters = Counters::Memory(Arc::new(MemoryStore::builder().max_keys(1_000).build()));
         let engine = AsyncEngine::new(RuleSet::empty(), counters.store()).ok()?;
-        let daemon = Arc::new(Daemon::new(Arc::new(engine), counters, None));
+        let client_headers =
+            ClientHeaders { envoy: HeaderStyle::default(), ..ClientHeaders::default() };
+        let daemon = Daemon::new(Arc::new(engine), counters, None);
+        let daemon = Arc::new(daemon.with_client_headers(client_headers));
         let limits = Arc::new(EnvoyLimits::default());
         limits.replace(domains);
         let service = |charge| {
-            let (headers, sends_metadata) = (RateLimitHeaders::Ratelimit, true);
-            let config = EnvoyConfig { charge, headers, sends_metadata, has_rules: true };
+            let config = EnvoyConfig { charge, sends_metadata: true, has_rules: true };
             Envoy::new(Arc::clone(&daemon), Arc::clone(&limits), config)
         };
         Some(Self([ChargeBy::Independent, ChargeBy::AllOrNone].map(service)))

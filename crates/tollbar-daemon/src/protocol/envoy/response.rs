@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::HeaderMap;
+use hyper::header::RETRY_AFTER;
 use tollbar::Timestamp;
-use tollbar_http::{Denial, Format};
+use tollbar_http::{
+    Denial, Format, HeaderStyle, LimitReport, RetryJitter, retry_after_s, window_s,
+};
 use tollbar_proto::envoy::config::core::v3::HeaderValue;
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -14,7 +18,6 @@ use tollbar_rules::{CheckOutcome, Reason, Summary, Verdict};
 
 use super::charge::{CounterCharge, CounterReading};
 use super::domains::EnforcementMode;
-use super::flags::RateLimitHeaders;
 use super::window_unit::WindowUnit;
 use crate::decision_log::DecisionId;
 
@@ -23,10 +26,34 @@ use crate::decision_log::DecisionId;
 pub(super) struct DescriptorResult {
     status: DescriptorStatus,
     mode: EnforcementMode,
+    times: HeaderTimes,
     /// The body of a denial, which Envoy sends to the client.
     body: Option<Bytes>,
     /// The id by which a denial can be looked up.
     pub(super) decision_id: Option<DecisionId>,
+}
+
+/// The times that headers tell a client of its limit.
+#[derive(Debug, Clone, Copy, Default)]
+struct HeaderTimes {
+    /// The window of the limit, if it can be told in seconds.
+    window_s: Option<u64>,
+    /// The reset, and never before the end of `retry_after`.
+    reset_at: Option<Timestamp>,
+    /// How long the client of a denied call is told to wait, jitter included. `None` where no wait is known to help.
+    retry_after: Option<Duration>,
+}
+
+impl HeaderTimes {
+    fn new(
+        window_s: Option<u64>,
+        reset_at: Timestamp,
+        retry_after: Option<Duration>,
+        now: Timestamp,
+    ) -> Self {
+        let earliest = retry_after.map_or(Timestamp::ZERO, |wait| now.after(wait));
+        Self { window_s, reset_at: Some(reset_at.max(earliest)), retry_after }
+    }
 }
 
 /// The body of a call that cannot be decided. Why is in the log: the client can do nothing about it.
@@ -37,7 +64,13 @@ impl DescriptorResult {
     /// No limit is met.
     pub(super) fn free() -> Self {
         let status = DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() };
-        Self { status, mode: EnforcementMode::Enforce, body: None, decision_id: None }
+        Self {
+            status,
+            mode: EnforcementMode::Enforce,
+            times: HeaderTimes::default(),
+            body: None,
+            decision_id: None,
+        }
     }
 
     /// It cannot be decided, so it is denied: Envoy lets pass what is answered with an error.
@@ -58,6 +91,7 @@ impl DescriptorResult {
     pub(super) fn counted(
         charge: &CounterCharge<'_>,
         counted: CounterReading,
+        jitter: RetryJitter,
         now: Timestamp,
     ) -> Self {
         let (limit, mode) = (&charge.limit, charge.mode);
@@ -68,12 +102,19 @@ impl DescriptorResult {
             unit: limit.unit.to_proto() as i32,
         };
         let remaining = if counted.is_over { 0 } else { counted.remaining };
-        let status = status(is_denied, current, remaining, until(counted.reset_at, now));
-        Self { status, mode, body: None, decision_id: None }
+        let until_reset = counted.reset_at.since(now);
+        let status = status(is_denied, current, remaining, until_reset);
+        let window = limit.unit.window();
+        // A limit of 0 is never passed. All windows begin at the epoch.
+        let retry_after = (is_denied && limit.requests_per_unit > 0)
+            .then(|| jitter.lengthen_wait(until_reset, Some(window)));
+        let window_s = Some(window.as_secs());
+        let times = HeaderTimes::new(window_s, counted.reset_at, retry_after, now);
+        Self { status, mode, times, body: None, decision_id: None }
     }
 
     /// By our own rules: the decision that binds is the limit.
-    pub(super) fn ruled(verdict: &Verdict, now: Timestamp) -> Self {
+    pub(super) fn ruled(verdict: &Verdict, jitter: RetryJitter, now: Timestamp) -> Self {
         let Summary {
             is_allowed,
             check,
@@ -88,7 +129,8 @@ impl DescriptorResult {
             retry_after: _,
             delay: _,
         } = verdict.summary();
-        let denial = (!is_allowed).then(|| Denial::new(verdict, verdict.retry_after()));
+        let retry_after = jitter.lengthen(verdict);
+        let denial = (!is_allowed).then(|| Denial::new(verdict, retry_after));
         // The body that the tower layer has for the denial.
         let body = denial.map(|denial| denial.response(Format::Json).into_body());
         let binding = match check {
@@ -97,7 +139,7 @@ impl DescriptorResult {
             }
             CheckOutcome::NoRule | CheckOutcome::Rejected(_) => None,
         };
-        // Where no counter was read there is no limit to tell: Envoy would write headers from zeros.
+        // A limit without a reset is left out: Envoy would write headers from zeros.
         let (Some(binding), Some(limit), Some(remaining), Some(reset_at)) =
             (binding, limit, remaining, reset_at)
         else {
@@ -110,15 +152,18 @@ impl DescriptorResult {
             }
             return Self { body, ..result };
         };
+        let policy = binding.limit().policy();
         let current = RateLimit {
             name: binding.rule().name.to_string(),
             requests_per_unit: narrow(limit),
             // 10 s is none of the units; the limit is told all the same.
-            unit: WindowUnit::from_window(binding.limit().policy().window())
+            unit: WindowUnit::from_window(policy.limit_window())
                 .map_or(0, |unit| unit.to_proto() as i32),
         };
-        let status = status(!is_allowed, current, remaining, until(reset_at, now));
-        Self { status, mode: EnforcementMode::Enforce, body, decision_id: None }
+        // Envoy writes headers from this: a burst above the limit is not the limit's.
+        let status = status(!is_allowed, current, remaining.min(limit), reset_at.since(now));
+        let times = HeaderTimes::new(window_s(policy), reset_at, retry_after, now);
+        Self { status, mode: EnforcementMode::Enforce, times, body, decision_id: None }
     }
 
     /// Adds what rules say of the same descriptor. The stricter of both is what it comes to.
@@ -148,6 +193,27 @@ impl DescriptorResult {
     pub(super) fn is_over(&self) -> bool {
         self.status.code == Code::OverLimit as i32
     }
+
+    /// The headers that Envoy is told to add.
+    fn headers(&self, style: HeaderStyle, now: Timestamp) -> Vec<HeaderValue> {
+        let Some(limit) = &self.status.current_limit else {
+            return Vec::new();
+        };
+        let report = LimitReport {
+            name: &limit.name,
+            limit: limit.requests_per_unit.into(),
+            window_s: self.times.window_s,
+            remaining: self.status.limit_remaining.into(),
+            until_reset: self.times.reset_at.map(|reset_at| reset_at.since(now)),
+        };
+        let mut headers = HeaderMap::new();
+        style.write_limit(&report, now, &mut headers);
+        if let Some(wait) = self.times.retry_after {
+            headers.insert(RETRY_AFTER, retry_after_s(wait).into());
+        }
+        let texts = headers.iter().filter_map(|(name, value)| Some((name, value.to_str().ok()?)));
+        texts.map(|(name, text)| header(name.as_str(), text)).collect()
+    }
 }
 
 fn status(
@@ -162,18 +228,12 @@ fn status(
         current_limit: Some(current),
         limit_remaining: narrow(remaining),
         duration_until_reset: Some(prost_types::Duration {
-            seconds: i64::try_from(until_reset.as_secs()).unwrap_or(i64::MAX),
+            // Up: a client that comes back then finds the window begun.
+            seconds: i64::try_from(until_reset.as_micros().div_ceil(1_000_000)).unwrap_or(i64::MAX),
             nanos: 0,
         }),
         quota: None,
     }
-}
-
-/// The time from `now` to `then` in whole seconds, rounded up: who comes back after it finds the window
-/// begun.
-fn until(then: Timestamp, now: Timestamp) -> Duration {
-    let us = then.as_micros().saturating_sub(now.as_micros());
-    Duration::from_secs(us.div_ceil(1_000_000))
 }
 
 /// The protocol has 32 bits for a limit.
@@ -193,11 +253,15 @@ pub(super) fn is_denied(results: &[DescriptorResult]) -> bool {
 /// All statuses, and what they come to.
 pub(super) fn response(
     results: Vec<DescriptorResult>,
-    headers: RateLimitHeaders,
+    style: HeaderStyle,
+    now: Timestamp,
 ) -> RateLimitResponse {
     let code = if is_denied(&results) { Code::OverLimit } else { Code::Ok };
 
-    let mut to_add = nearest(&results).map_or_else(Vec::new, |status| headers.for_status(status));
+    let mut to_add = match nearest(&results) {
+        Some(result) if style != HeaderStyle::none() => result.headers(style, now),
+        _ => Vec::new(),
+    };
     let raw_body =
         results.iter().find_map(|result| result.body.as_deref()).unwrap_or_default().to_vec();
     if !raw_body.is_empty() {
@@ -229,35 +293,16 @@ pub(super) fn rejection(descriptor_count: usize) -> RateLimitResponse {
 }
 
 /// The limit that headers tell: the last that is exceeded, otherwise the first that has least left.
-fn nearest(results: &[DescriptorResult]) -> Option<&DescriptorStatus> {
+fn nearest(results: &[DescriptorResult]) -> Option<&DescriptorResult> {
     let exceeded = results
         .iter()
         .rev()
         .find(|result| result.is_over() && result.mode != EnforcementMode::Quota);
     let limited = || results.iter().filter(|result| result.status.current_limit.is_some());
     let least = || limited().min_by_key(|result| result.status.limit_remaining);
-    exceeded
-        .or_else(least)
-        .map(|result| &result.status)
-        .filter(|status| status.current_limit.is_some())
+    exceeded.or_else(least).filter(|result| result.status.current_limit.is_some())
 }
 
 pub(super) fn header(key: &str, value: &str) -> HeaderValue {
     HeaderValue { key: key.to_owned(), value: value.to_owned(), ..HeaderValue::default() }
-}
-
-impl RateLimitHeaders {
-    fn for_status(self, status: &DescriptorStatus) -> Vec<HeaderValue> {
-        let Some(prefix) = self.prefix() else {
-            return Vec::new();
-        };
-        let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
-        let reset_s = status.duration_until_reset.as_ref().map_or(0, |duration| duration.seconds);
-        let named = |name: &str, value: String| header(&format!("{prefix}-{name}"), &value);
-        vec![
-            named("Limit", limit.to_string()),
-            named("Remaining", status.limit_remaining.to_string()),
-            named("Reset", reset_s.to_string()),
-        ]
-    }
 }

@@ -20,7 +20,6 @@ use tollbar_rules::{AsyncEngine, RuleFile};
 use tonic::Status;
 
 use super::domains::Domains;
-use super::flags::RateLimitHeaders;
 use super::{ChargeBy, Envoy, EnvoyConfig, EnvoyFlags, EnvoyLimits};
 use crate::daemon::Daemon;
 use crate::metrics::TextFormat;
@@ -55,12 +54,8 @@ impl TestService {
         let tally = Arc::new(Tally::new(100));
         let daemon = Daemon::new(Arc::new(engine), counters, None);
         let daemon = Arc::new(daemon.with_metering(Some(Arc::clone(&tally))));
-        let config = EnvoyConfig {
-            charge: ChargeBy::Independent,
-            headers: RateLimitHeaders::Off,
-            sends_metadata: false,
-            has_rules: true,
-        };
+        let config =
+            EnvoyConfig { charge: ChargeBy::Independent, sends_metadata: false, has_rules: true };
         Self { envoy: Envoy::new(daemon, Arc::new(EnvoyLimits::default()), config), clock, tally }
     }
 

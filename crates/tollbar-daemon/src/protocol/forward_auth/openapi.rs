@@ -12,13 +12,12 @@ pub(crate) fn operations() -> Value {
     debug_assert!(PATH.starts_with(PREFIX), "the document's path is the daemon's");
     let names: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
     let text = || json!({ "schema": { "type": "string" } });
-    let limits = json!({
-        "X-RateLimit-Limit": text(),
-        "X-RateLimit-Remaining": text(),
-        "X-RateLimit-Reset": text(),
-        "RateLimit-Policy": text(),
-        "RateLimit": text(),
-    });
+    // Which of them there are is said by `--headers`.
+    let names_of_limits = ["X-RateLimit-", "RateLimit-"]
+        .into_iter()
+        .flat_map(|prefix| ["Limit", "Remaining", "Reset"].map(|name| format!("{prefix}{name}")))
+        .chain(["RateLimit-Policy", "RateLimit"].map(str::to_owned));
+    let limits: Value = names_of_limits.map(|name| (name, text())).collect();
     let mut denial = limits.clone();
     for name in ["Retry-After", "X-Tollbar-Decision-Id"] {
         denial[name] = text();

@@ -10,6 +10,7 @@ use tollbar::{Batch, Feature, ManualClock, MemoryStore, Reply, Store, StoreError
 use tollbar_rules::{AsyncEngine, RuleFile};
 
 use super::*;
+use crate::header_flags::ClientHeaders;
 use crate::metrics::{ProtocolName, TextFormat};
 use crate::store::counters::Counters;
 use crate::token::Tokens;
@@ -88,7 +89,8 @@ impl TestProxy {
         let engine =
             AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build().unwrap();
         let token = token.map(|text| Arc::new(Tokens::parse(text).unwrap()));
-        let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), token);
+        let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), token)
+            .with_client_headers(ClientHeaders::exact());
         let trust = Arc::new(flags.trust().unwrap());
         let forward_auth = ForwardAuth::new(Arc::new(daemon), trust);
         Self { forward_auth, clock }

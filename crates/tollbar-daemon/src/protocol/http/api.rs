@@ -200,7 +200,8 @@ impl Api {
     }
 
     fn response(&self, head: &RequestHead<'_>, answer: AnswerRef<'_>) -> ApiResponse {
-        check_response::response(answer, self.daemon.now(), || Format::wanted(head.headers))
+        let (client_headers, now) = (self.daemon.client_headers, self.daemon.now());
+        check_response::response(answer, client_headers, now, || Format::wanted(head.headers))
     }
 
     async fn peek(&self, head: &RequestHead<'_>, body: &[u8]) -> Result<ApiResponse, Refusal> {

@@ -6,16 +6,16 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::{HeaderValue, RETRY_AFTER};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use tollbar::Timestamp;
-use tollbar_http::{Denial, Format, HeaderStyle, retry_after_s};
+use tollbar_http::{Denial, Format};
 use tollbar_rules::{DenialCode, Enforcement, Reason, RuleDecision, Summary, Verdict};
 
 use super::refusal::{ProblemBody, Refusal};
 use super::response::{ApiResponse, JSON, PROBLEM, body, json};
 use crate::daemon::{AnswerRef, CheckAnswer};
+use crate::header_flags::ClientHeaders;
 use crate::rfc3339::Rfc3339;
 
 /// The JSON body of `POST /v1/check`.
@@ -44,7 +44,8 @@ pub(crate) struct CheckResponse<'v> {
     retry_after_ms: Option<u64>,
     /// How long an allowed request of a queue waits for its turn.
     delay_ms: u64,
-    /// The window's end; for a bucket, when it is full again. Null where no counter was read.
+    /// The window's end; for a bucket, when it is full again. If nobody else asks, the same request passes then: it is
+    /// never before `retryAfterMs` is over. Null where no counter was read, in a degraded answer, and for permits.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     reset_at: Option<Rfc3339>,
     /// For `/v1/decisions/{id}`, where the request was denied.
@@ -92,7 +93,8 @@ pub(crate) struct Decision<'v> {
     remaining: Option<u64>,
     /// After which the same request passes it.
     retry_after_ms: Option<u64>,
-    /// The window's end; for a bucket, when it is full again. Null where no counter was read.
+    /// The window's end; for a bucket, when it is full again. Null where no counter was read, in a degraded answer, and
+    /// for permits.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     reset_at: Option<Rfc3339>,
 }
@@ -226,9 +228,10 @@ impl<'v> CheckResponse<'v> {
     }
 }
 
-/// Returns the whole response to a check.
+/// Returns the whole response to a check. The body is exact; headers lengthen the wait of a denied client.
 pub(super) fn response(
     answer: AnswerRef<'_>,
+    client_headers: ClientHeaders,
     now: Timestamp,
     format: impl Fn() -> Format,
 ) -> ApiResponse {
@@ -248,11 +251,8 @@ pub(super) fn response(
         };
         json(status, PROBLEM, &problem)
     };
-    let headers = response.headers_mut();
-    HeaderStyle::default().write(verdict, now, headers);
-    if let Some(wait) = verdict.retry_after() {
-        headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s(wait)));
-    }
+    let ClientHeaders { http: style, jitter, .. } = client_headers;
+    style.write(verdict, jitter.lengthen(verdict), now, response.headers_mut());
     response
 }
 

@@ -80,7 +80,8 @@ impl Api {
         let request = check.request(&pairs, check.cost_or_one())?;
         let ttl = Duration::from_millis(ttl_ms);
         let answer = self.daemon.check(&request, Some(ttl)).await;
-        Ok(check_response::response(answer.as_ref(), self.daemon.now(), format))
+        let (client_headers, now) = (self.daemon.client_headers, self.daemon.now());
+        Ok(check_response::response(answer.as_ref(), client_headers, now, format))
     }
 
     pub(super) async fn commit(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {

@@ -86,7 +86,8 @@ struct LimitUsage<'v> {
     /// The window's end; for a bucket, when it is full again. Null where no counter was read.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     reset_at: Option<Rfc3339>,
-    /// The window, rounded up; 0 for permits, which have none.
+    /// The time that it takes to earn `limit` tokens, rounded up: the window, but 100 for `0.01/s`. 0 for permits, which
+    /// have no window.
     window_seconds: u64,
 }
 
@@ -165,7 +166,10 @@ impl Api {
             limit: decision.decision().limit(),
             remaining: decision.remaining(),
             reset_at: decision.reset_at().map(Rfc3339),
-            window_seconds: decision.limit().policy().window().as_millis().div_ceil(1_000) as u64,
+            window_seconds: {
+                let window = decision.limit().policy().limit_window();
+                window.as_millis().div_ceil(1_000) as u64
+            },
         });
         let response = UsageResponse {
             reason: verdict.reason().into(),

@@ -14,6 +14,7 @@ use tollbar_rules::{AsyncEngine, RuleFile};
 
 use super::api::BATCH_MAX;
 use super::*;
+use crate::header_flags::ClientHeaders;
 use crate::store::counters::Counters;
 use crate::token::Tokens;
 
@@ -50,7 +51,8 @@ impl TestDaemon {
         let engine =
             AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build().unwrap();
         let token = token.map(|text| Arc::new(Tokens::parse(text).unwrap()));
-        let daemon = crate::daemon::Daemon::new(Arc::new(engine), Counters::Memory(store), token);
+        let daemon = crate::daemon::Daemon::new(Arc::new(engine), Counters::Memory(store), token)
+            .with_client_headers(ClientHeaders::exact());
         Self { api: Api::new(Arc::new(daemon)), clock }
     }
 

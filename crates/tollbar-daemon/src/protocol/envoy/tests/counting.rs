@@ -1,5 +1,7 @@
 //! What is counted, and what Envoy is told of it.
 
+use tollbar_http::{HeaderStyle, RetryJitter};
+
 use super::*;
 
 const TEN_A_MINUTE: &str = "
@@ -324,19 +326,44 @@ fn headers_tell_the_limit_that_is_nearest() {
         headers.map(|header| format!("{}: {}", header.key, header.value)).collect()
     };
     assert!(headers(&service).is_empty());
-    service.envoy.config.headers = RateLimitHeaders::Ratelimit;
+    let choose = |service: &mut TestService, style: HeaderStyle| {
+        let daemon = Arc::get_mut(&mut service.envoy.daemon).unwrap();
+        daemon.client_headers.envoy = style;
+        daemon.client_headers.jitter = RetryJitter::Off;
+    };
+    choose(&mut service, HeaderStyle::none().with_split());
     assert_eq!(
         headers(&service),
-        ["RateLimit-Limit: 3", "RateLimit-Remaining: 1", "RateLimit-Reset: 60"]
+        ["ratelimit-limit: 3", "ratelimit-remaining: 1", "ratelimit-reset: 60"]
     );
-    service.envoy.config.headers = RateLimitHeaders::XRatelimit;
+    choose(&mut service, HeaderStyle::default());
+    let reset_s = NOW.as_micros() / 1_000_000 + 60;
     assert_eq!(
         headers(&service),
-        ["X-RateLimit-Limit: 3", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 60"]
+        [
+            "x-ratelimit-limit: 3",
+            "x-ratelimit-remaining: 0",
+            &format!("x-ratelimit-reset: {reset_s}"),
+            "ratelimit-policy: \"limit\";q=3;w=60",
+            "ratelimit: \"limit\";r=0;t=60",
+        ]
     );
     // Exceeded, it is told whatever has as little left.
     service.says(&hitting(user(), 7));
-    assert_eq!(headers(&service)[0], "X-RateLimit-Limit: 3");
+    let told = headers(&service);
+    assert_eq!((&*told[0], &*told[5]), ("x-ratelimit-limit: 3", "retry-after: 60"));
+    // With jitter, the reset moves as well.
+    Arc::get_mut(&mut service.envoy.daemon).unwrap().client_headers.jitter =
+        RetryJitter::UpTo(Duration::from_hours(1));
+    let told: Vec<(u64, u64)> = (0..50)
+        .map(|_| {
+            let told = headers(&service);
+            let wait_s = told[5].strip_prefix("retry-after: ").unwrap().parse().unwrap();
+            (wait_s, told[4].split_once("t=").unwrap().1.parse().unwrap())
+        })
+        .collect();
+    assert!(told.iter().all(|(wait_s, reset_s)| *wait_s >= 60 && wait_s == reset_s), "{told:?}");
+    assert!(told.iter().any(|(wait_s, _)| *wait_s > 120), "{told:?}");
 }
 
 #[test]
