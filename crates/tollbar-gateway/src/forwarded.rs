@@ -91,7 +91,7 @@ pub(crate) fn trusted_headers(identity: &Identity, client_ip: &ClientIp) -> Vec<
 }
 
 /// True for an identity header, and for a trusted header under any spelling.
-fn is_claim(name: &HeaderName, trusted_headers: &[HeaderName]) -> bool {
+pub(crate) fn is_claim(name: &HeaderName, trusted_headers: &[HeaderName]) -> bool {
     let spelling = dashed(name.as_str());
     let is_spelt_alike =
         |trusted: &str| trusted.len() == spelling.len() && dashed(trusted) == spelling;

@@ -49,7 +49,8 @@ pub(crate) fn remove(headers: &mut HeaderMap) -> bool {
     true
 }
 
-fn is_of_connection(name: &HeaderName) -> bool {
+/// True for a header that is about one connection, whether `Connection` names it or not.
+pub(crate) fn is_of_connection(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
         "connection"
