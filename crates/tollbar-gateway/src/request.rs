@@ -70,7 +70,7 @@ impl UpstreamRequest {
         if parts.version == Version::HTTP_2 {
             join_cookies(&mut parts.headers);
         }
-        let body = RequestBody::new(body, &mut parts, terms);
+        let body = RequestBody::new(body, &mut parts, terms.body_bounds, &terms.trusted_headers);
         Ok(Box::new(Self { parts, body, host, upgrade, interim }))
     }
 
@@ -120,41 +120,6 @@ impl UpstreamRequest {
         parts.headers.remove(HOST);
         Some(Request::from_parts(parts, body))
     }
-}
-
-/// Returns the trailers that pass. A server may merge trailers into the headers of their request, so none passes that frames,
-/// routes, authenticates or changes the request (RFC 9110, 6.5.1), or says who the client is.
-pub(crate) fn passing_trailers(
-    mut trailers: HeaderMap,
-    trusted_headers: &[HeaderName],
-) -> HeaderMap {
-    let is_forbidden = |name: &HeaderName| {
-        let text = name.as_str();
-        hop_by_hop::is_of_connection(name)
-            || forwarded::is_claim(name, trusted_headers)
-            || ["content-", "if-", "proxy-", "sec-"].iter().any(|start| text.starts_with(start))
-            || matches!(
-                text,
-                "authorization"
-                    | "cache-control"
-                    | "cookie"
-                    | "expect"
-                    | "host"
-                    | "max-forwards"
-                    | "pragma"
-                    | "range"
-                    | "set-cookie"
-                    | "trailer"
-                    | "www-authenticate"
-                    | "x-api-key"
-            )
-    };
-    let forbidden: Vec<HeaderName> =
-        trailers.keys().filter(|name| is_forbidden(name)).cloned().collect();
-    for name in forbidden {
-        trailers.remove(name);
-    }
-    trailers
 }
 
 /// HTTP/2 may send cookies on several lines, HTTP/1.1 may not (RFC 9113, 8.2.3).

@@ -63,11 +63,7 @@ impl InterimResponses {
         headers.remove(CONTENT_LENGTH);
         let reason = status.canonical_reason().unwrap_or_default();
         let mut text = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
-        for (name, value) in &headers {
-            for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-                text.extend_from_slice(part);
-            }
-        }
+        hop_by_hop::write_lines(&headers, &mut text);
         text.extend_from_slice(b"\r\n");
         let mut state = self.lock();
         if state.count == COUNT_MAX || state.bytes + text.len() > BYTES_MAX {

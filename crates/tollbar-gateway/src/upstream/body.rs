@@ -21,7 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use crate::client::activity::PendingResponse;
-use crate::request::{RequestSettings, passing_trailers};
+use crate::forwarded::passing_trailers;
 use crate::upstream::connection::Http1Connection;
 use crate::upstream::failure::Failure;
 use crate::upstream::pool::Pool;
@@ -150,16 +150,21 @@ pub(crate) enum RequestBodyError {
 
 impl RequestBody {
     /// The body of the request with this head.
-    pub(crate) fn new(body: Incoming, head: &mut Parts, terms: &RequestSettings) -> Self {
+    pub(crate) fn new(
+        body: Incoming,
+        head: &mut Parts,
+        bounds: BodyBounds,
+        trusted_headers: &Arc<[HeaderName]>,
+    ) -> Self {
         let has_body = !body.is_end_stream();
         let progress = has_body.then(Arc::default);
         let is_timed = has_body && !is_grpc(head.version, &head.headers);
-        let timer = is_timed.then(|| Box::new(BodyTimer::new(terms.body_bounds)));
+        let timer = is_timed.then(|| Box::new(BodyTimer::new(bounds)));
         // Over HTTP/1.1 they follow chunks only.
         let has_trailers =
             has_body && (head.version == Version::HTTP_2 || body.size_hint().exact().is_none());
         let trailers = has_trailers.then(|| {
-            let trusted_headers = Arc::clone(&terms.trusted_headers);
+            let trusted_headers = Arc::clone(trusted_headers);
             let (is_chunked, connection, end) = (false, None, None);
             Box::new(BodyTrailers { trusted_headers, is_chunked, connection, end })
         });

@@ -13,6 +13,7 @@ use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::hop_by_hop;
 use crate::upstream::stream::UpstreamStream;
 
 /// The end of a body in chunks, as hyper writes it.
@@ -77,11 +78,7 @@ impl RequestTrailers {
 /// Returns the end of a body in chunks with these trailers.
 pub(crate) fn end_with(trailers: &HeaderMap) -> Bytes {
     let mut text = b"0\r\n".to_vec();
-    for (name, value) in trailers {
-        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            text.extend_from_slice(part);
-        }
-    }
+    hop_by_hop::write_lines(trailers, &mut text);
     text.extend_from_slice(b"\r\n");
     text.into()
 }
