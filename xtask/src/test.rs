@@ -26,6 +26,8 @@ const PACKAGES: &[DebianPackage] = &[
     // In front of services, as most are.
     DebianPackage { name: "nginx-light", probe: &["nginx", "-v"] },
     DebianPackage { name: "haproxy", probe: &["haproxy", "-v"] },
+    // 2.6, beside the newest by pip.
+    DebianPackage { name: "caddy", probe: &["caddy", "version"] },
     // Where rules live; Debian keeps its server out of the path.
     DebianPackage {
         name: "postgresql",

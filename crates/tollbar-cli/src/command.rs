@@ -167,6 +167,7 @@ impl Command {
             (&mut parsed.verb, matches.subcommand())
         {
             serve.config.sources = Sources::new(matches, file.as_ref());
+            serve.config.close_unrequested_listeners();
         }
         Ok(parsed)
     }

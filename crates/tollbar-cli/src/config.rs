@@ -37,7 +37,8 @@ use options::{OptionError, Sources};
 /// The flags of the daemon.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Config {
-    /// Where to listen for HTTP: an address and a port (0 takes any free one), unix:PATH, or off
+    /// HTTP listen address, such as 127.0.0.1:8080 (port 0 picks a free port), unix:PATH, or off; with --upstream it is off
+    /// unless it is given
     #[arg(long, env = "TOLLBAR_LISTEN", value_name = "ENDPOINT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Endpoint,
 
@@ -45,11 +46,12 @@ pub(crate) struct Config {
     #[arg(long, env = "TOLLBAR_ALLOWED_HOSTS", value_name = "NAME,..", value_delimiter = ',')]
     pub(crate) allowed_hosts: Vec<AllowedHost>,
 
-    /// Where to listen for gRPC: an address and a port (0 takes any free one), unix:PATH, or off
+    /// gRPC listen address: an endpoint as above; with --upstream it is off unless it is given
     #[arg(long, env = "TOLLBAR_GRPC", value_name = "ENDPOINT", default_value = "127.0.0.1:8081")]
     pub(crate) grpc: Endpoint,
 
-    /// Where to speak the Redis protocol, CL.THROTTLE of redis-cell included: an endpoint as above
+    /// Listen address of the Redis protocol, CL.THROTTLE of redis-cell included: an endpoint as above; with --upstream it is
+    /// off unless it is given
     #[arg(long, env = "TOLLBAR_RESP", value_name = "ENDPOINT", default_value = "127.0.0.1:6380")]
     pub(crate) resp: Endpoint,
 
@@ -224,6 +226,21 @@ impl IdleField {
 const EXAMPLE_RULES: &str = "rules: [{ name: example, limit: 5/10s }]";
 
 impl Config {
+    /// Closes the listeners that nobody asked for, if there is a proxy. Its upstream may have the ports that are their
+    /// defaults.
+    pub(crate) fn close_unrequested_listeners(&mut self) {
+        if self.gateway.endpoint() == Endpoint::Off {
+            return;
+        }
+        let listeners =
+            [("listen", &mut self.listen), ("grpc", &mut self.grpc), ("resp", &mut self.resp)];
+        for (id, endpoint) in listeners {
+            if !self.sources.is_given(id) {
+                *endpoint = Endpoint::Off;
+            }
+        }
+    }
+
     /// Every place it listens on, by its flag.
     pub(crate) fn endpoints(&self) -> [(&'static str, &Endpoint); 3] {
         [("--listen", &self.listen), ("--grpc", &self.grpc), ("--resp", &self.resp)]

@@ -248,6 +248,7 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
     .await?;
     if let Some(proxy) = proxy {
         let proxy = proxy.open(&daemon.for_protocol(ProtocolName::Proxy))?;
+        proxy.probe_upstream();
         listen(&mut listeners, "--proxy", &config.gateway.endpoint(), proxy).await?;
     }
     let (end, ended) = ShutdownSignal::new();

@@ -317,13 +317,13 @@ impl Daemon {
 
     /// Gives the permits of a lease back. Returns false if it had ended before.
     pub(crate) async fn release(&self, lease: &str) -> Result<bool, TokenError> {
-        self.engine.release(&self.engine.resume(lease)?).await
+        self.engine.release(&self.engine.resume_lease(lease)?).await
     }
 
     /// Begins leases anew, those of a receipt as well. Returns until when the first lasts now; `None` if
     /// one has ended.
     pub(crate) async fn renew(&self, token: &str) -> Result<Option<Timestamp>, TokenError> {
-        self.engine.renew(&self.engine.resume(token)?).await
+        self.engine.renew(&self.engine.resume_lease(token)?).await
     }
 
     fn answer(&self, admission: Admission, decision_id: DecisionId) -> CheckAnswer {

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use tollbar::Timestamp;
-use tollbar_rules::{Request, Verdict};
+use tollbar_rules::{Criticality, Request, Verdict};
 
 pub use decision_id::DecisionId;
 
@@ -23,8 +23,9 @@ const KEPT_MAX: usize = 10_000;
 /// What the requests of all of them may take.
 const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The longest request that is kept: of longer ones only the verdict is.
-const REQUEST_BYTES_MAX: usize = 4 * 1024;
+/// The longest request that is kept: of longer ones only the verdict is. A request through the gateway is shorter: 8 KiB of
+/// path and 32 KiB of headers, of which each byte may take two in JSON.
+const REQUEST_BYTES_MAX: usize = 96 * 1024;
 
 /// Versions of the rules that denials hold on to: each is as large as the rules are.
 const VERSIONS_MAX: u64 = 4;
@@ -63,11 +64,13 @@ pub struct Denial {
 pub(crate) struct LoggedRequest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_path")]
     path: Option<&'a str>,
     #[serde(skip_serializing_if = "LoggedAttributes::is_empty")]
     attributes: LoggedAttributes<'a>,
     cost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    criticality: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,9 +84,13 @@ impl<'a> LoggedRequest<'a> {
     pub(crate) fn from_request(request: &'a Request<'_>) -> Self {
         Self {
             method: Some(request.method()),
-            path: Some(request.path()),
+            // Of this reading the other one follows, and not the other way round.
+            path: Some(request.path_with_slashes_kept().unwrap_or(request.path())),
             attributes: LoggedAttributes(request.attributes()),
             cost: request.cost(),
+            criticality: Some(request.criticality())
+                .filter(|criticality| *criticality != Criticality::default())
+                .map(Criticality::name),
             rule: None,
             subject: None,
         }
@@ -94,8 +101,7 @@ impl<'a> LoggedRequest<'a> {
     }
 
     pub(crate) fn subject(rule: &'a str, subject: &'a str, cost: u64) -> Self {
-        let (method, path, attributes) = (None, None, LoggedAttributes(&[]));
-        Self { method, path, attributes, cost, rule: Some(rule), subject: Some(subject) }
+        Self { subject: Some(subject), ..Self::attributes(rule, &[], cost) }
     }
 
     /// What is counted under a limit that stands in no rule.
@@ -105,7 +111,8 @@ impl<'a> LoggedRequest<'a> {
         cost: u64,
     ) -> Self {
         let attributes = LoggedAttributes(attributes);
-        Self { method: None, path: None, attributes, cost, rule: Some(rule), subject: None }
+        let (method, path, criticality, subject) = (None, None, None, None);
+        Self { method, path, attributes, cost, criticality, rule: Some(rule), subject }
     }
 
     /// `None` where it is too long. What is sure to be is not even written.
@@ -117,6 +124,16 @@ impl<'a> LoggedRequest<'a> {
         }
         let text = serde_json::to_string(self).ok()?;
         (text.len() <= REQUEST_BYTES_MAX).then(|| text.into_boxed_str())
+    }
+}
+
+/// Writes a path that is read back as it was: a `?` or `#` in it was encoded, or it would have ended the path.
+fn write_path<S: Serializer>(path: &Option<&str>, to: S) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) if path.contains(['?', '#']) => {
+            to.serialize_str(&path.replace('?', "%3F").replace('#', "%23"))
+        }
+        path => path.serialize(to),
     }
 }
 
@@ -282,16 +299,42 @@ mod tests {
     #[test]
     fn long_requests_take_no_more_than_their_share() {
         let (engine, decision_log) = (engine(), DecisionLog::default());
-        let long = "x".repeat(REQUEST_BYTES_MAX - 100);
+        let long = "x".repeat(4_000);
         for id in 0..4_000 {
             deny(&engine, &decision_log, id, &long);
         }
         let (count, text_bytes) = count_denials(&decision_log);
         assert!(text_bytes <= TEXT_BYTES_MAX && count > 1_000, "{count} {text_bytes}");
-        // Quotes double when they are written.
-        for text in ["x".repeat(REQUEST_BYTES_MAX), "\"".repeat(REQUEST_BYTES_MAX - 100)] {
-            deny(&engine, &decision_log, 5_000, &text);
-            assert_eq!(decision_log.find(DecisionId(5_000)).unwrap().request, None);
+        // Quotes double when they are written, and control characters take six bytes.
+        for (letter, is_kept) in [("x", true), ("\"", true), ("\u{1}", false)] {
+            let text = letter.repeat(8_000);
+            let names: Vec<String> = (0..6).map(|at| format!("a{at}")).collect();
+            let attributes: Vec<_> = names.iter().map(|name| (&**name, &*text)).collect();
+            let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
+            let (verdict, id) = (engine.check(&request), DecisionId(5_000));
+            let logged = LoggedRequest::from_request(&request);
+            decision_log.record(id, Timestamp::from_micros(1), &logged, &verdict);
+            let found = decision_log.find(id).unwrap().request;
+            assert_eq!(found.is_some(), is_kept, "{letter:?}");
+        }
+        let (_, text_bytes) = count_denials(&decision_log);
+        assert!(text_bytes <= TEXT_BYTES_MAX, "{text_bytes}");
+    }
+
+    /// An explanation of `/api%2Fx` spoke of `/api/x`, one of `/a%3Fb` of `/a`, and none knew how critical the request was.
+    #[test]
+    fn a_denial_keeps_its_path_in_every_reading_and_its_criticality() {
+        let (engine, decision_log) = (engine(), DecisionLog::default());
+        for path in ["/api%2Fx", "/a%3Fb%23c", "/%2561", "/plain"] {
+            let request = Request::new("GET", path).unwrap().with_criticality(Criticality::High);
+            let logged = LoggedRequest::from_request(&request);
+            decision_log.record(DecisionId(1), Timestamp::ZERO, &logged, &engine.check(&request));
+            let text = decision_log.find(DecisionId(1)).unwrap().request.unwrap();
+            let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(read["criticality"], "high");
+            let again = Request::new("GET", read["path"].as_str().unwrap()).unwrap();
+            assert_eq!(again.path(), request.path(), "{text}");
+            assert_eq!(again.path_with_slashes_kept(), request.path_with_slashes_kept(), "{text}");
         }
     }
 

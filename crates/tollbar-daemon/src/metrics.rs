@@ -186,18 +186,22 @@ impl Metrics {
     }
 }
 
-/// The latest denial of each rule.
+/// Returns the latest denial by each tier of each rule.
 fn latest_denials(decision_log: &DecisionLog) -> DenialExemplars {
     let mut latest = DenialExemplars::new();
     decision_log.for_each(|denial| {
         let Some(rule) = denial.verdict.rule() else {
             return;
         };
-        let is_later = latest.get(&rule.name).is_none_or(|exemplar| exemplar.at <= denial.at);
-        if is_later {
-            let id = ExemplarId::Decision(denial.id.0);
-            let exemplar = Exemplar { id, took_ns: 0, at: denial.at };
-            latest.insert(Arc::clone(&rule.name), exemplar);
+        let binding = denial.verdict.binding();
+        let tier = binding.as_ref().and_then(tollbar_rules::RuleDecision::tier);
+        let id = ExemplarId::Decision(denial.id.0);
+        let exemplar = Exemplar { id, took_ns: 0, at: denial.at };
+        let tiers = latest.entry(Arc::clone(&rule.name)).or_default();
+        match tiers.iter_mut().find(|(known, _)| known.as_deref() == tier) {
+            None => tiers.push((tier.map(Into::into), exemplar)),
+            Some((_, known)) if known.at <= exemplar.at => *known = exemplar,
+            Some(_) => {}
         }
     });
     latest

@@ -1,11 +1,13 @@
 //! The client's side: who a connection is from, a stream that reads along with the parser and refuses what could be read
-//! in two ways, the bounds of a request's head, the PROXY header of a load balancer, and whether a client waits for a response.
+//! in two ways, interim responses, the bounds of a request's head, the PROXY header of a load balancer, and whether a client
+//! waits for a response.
 
 pub(crate) mod activity;
 pub(crate) mod checked_stream;
 pub(crate) mod findings;
 pub(crate) mod framing;
 pub(crate) mod guard;
+pub(crate) mod interim;
 pub(crate) mod proxy_protocol;
 
 use std::net::IpAddr;

@@ -18,16 +18,17 @@ use hyper::upgrade::OnUpgrade;
 use tokio::sync::OwnedSemaphorePermit;
 use tollbar_http::ClientIp;
 use tower_service::Service;
-use tracing::debug;
+use tracing::{debug, info, warn};
 
 use crate::ConnectionInfo;
+use crate::client::interim::InterimResponses;
 use crate::forwarded::ForwardedHeaders;
 use crate::hop_by_hop;
 use crate::problem::Problem;
 use crate::request::{RequestSettings, UpstreamRequest};
 use crate::tunnel::Tunnel;
 use crate::upstream::body::{BodyProgress, Http1Body, RequestBody, UpstreamBody};
-use crate::upstream::breaker::Breaker;
+use crate::upstream::breaker::{Breaker, BreakerPermit};
 use crate::upstream::connection::{Http1Connection, SendError};
 use crate::upstream::failure::Failure;
 use crate::upstream::pool::{Pool, PooledConnection};
@@ -40,6 +41,36 @@ pub(crate) struct Upstream {
     pub(crate) client_ip: ClientIp,
 }
 
+impl Upstream {
+    /// Connects once, and logs a failure as that of a request. The connection is kept for the first request.
+    pub(crate) async fn probe(&self) {
+        let Ok(pass) = self.breaker.pass() else { return };
+        match self.pool.connect(false).await {
+            Ok(PooledConnection::Http1(connection)) => self.pool.keep(connection).await,
+            Ok(PooledConnection::Http2(_)) => {}
+            Err(failure) => self.note(pass, Some(&failure)),
+        }
+    }
+
+    /// Tells the breaker what became of a request. Logs the first failure of an outage, and the first answer after it.
+    fn note(&self, pass: BreakerPermit, failure: Option<&Failure>) {
+        let upstream = &self.terms.url;
+        match failure {
+            None => {
+                if pass.answered() {
+                    info!(%upstream, "the upstream answers again");
+                }
+            }
+            Some(failure) => {
+                // What a client brings about says nothing about the upstream.
+                if failure.is_outage() && pass.failed() {
+                    warn!(%upstream, "the upstream fails: {failure}; the log says when it answers again");
+                }
+            }
+        }
+    }
+}
+
 /// The service for one connection of a client.
 #[derive(Clone)]
 pub(crate) struct Exchange(Arc<ExchangeState>);
@@ -47,6 +78,7 @@ pub(crate) struct Exchange(Arc<ExchangeState>);
 struct ExchangeState {
     upstream: Arc<Upstream>,
     forwarded_headers: ForwardedHeaders,
+    interim: Arc<InterimResponses>,
     /// Where a tunnel waits for its connection to be handed over. At most one: HTTP/1.1 changes the
     /// protocol of a whole connection.
     slot: Mutex<Option<Tunnel>>,
@@ -66,11 +98,10 @@ impl Service<Request<Incoming>> for Exchange {
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
         let client = Arc::clone(&self.0);
         let upgraded = hyper::upgrade::on(&mut request);
-        let to_send = match UpstreamRequest::new(
-            request,
-            &client.forwarded_headers,
-            &client.upstream.terms,
-        ) {
+        // A client of HTTP/1.0 knows no interim responses, and hyper has no way to send them over HTTP/2.
+        let interim = (request.version() == Version::HTTP_11).then(|| Arc::clone(&client.interim));
+        let (forwarded_headers, terms) = (&client.forwarded_headers, &client.upstream.terms);
+        let to_send = match UpstreamRequest::new(request, forwarded_headers, terms, interim) {
             Ok(to_send) => to_send,
             Err(problem) => return Box::pin(ready(Ok(problem_response(problem)))),
         };
@@ -89,11 +120,16 @@ fn problem_response(problem: Problem) -> UpstreamResponse {
 }
 
 impl Exchange {
-    pub(crate) fn new(upstream: Arc<Upstream>, connection_info: ConnectionInfo) -> Self {
+    pub(crate) fn new(
+        upstream: Arc<Upstream>,
+        connection_info: ConnectionInfo,
+        interim: Arc<InterimResponses>,
+    ) -> Self {
         let is_trusted =
             connection_info.may_be_proxy && upstream.client_ip.trusts(connection_info.peer);
         let forwarded_headers = ForwardedHeaders::new(connection_info, is_trusted);
-        Self(Arc::new(ExchangeState { upstream, forwarded_headers, slot: Mutex::default() }))
+        let slot = Mutex::default();
+        Self(Arc::new(ExchangeState { upstream, forwarded_headers, interim, slot }))
     }
 
     /// The tunnel that waits, if there is one.
@@ -132,11 +168,7 @@ impl ExchangeState {
             }
             Err(failure) => Err(failure),
         };
-        match &answer {
-            Ok(_) => pass.answered(),
-            Err(failure) if failure.is_outage() => pass.failed(),
-            Err(_) => {}
-        }
+        self.upstream.note(pass, answer.as_ref().err());
         answer
     }
 

@@ -1,7 +1,7 @@
 //! `X-Forwarded-*`: what the upstream is told about the client.
 //!
 //! Headers that say who asks are removed from every request, because an upstream may believe any of them. A trusted
-//! proxy keeps those that are named to the gateway, and `X-Forwarded-*`, which is continued.
+//! proxy keeps those that are named to the gateway, and `X-Forwarded-*`, which is continued. Trailers keep none of them.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use tollbar_http::{ClientIp, Identity};
 
 use crate::ConnectionInfo;
+use crate::hop_by_hop;
 
 static FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -88,6 +89,41 @@ fn chain(headers: &HeaderMap, address: &HeaderValue) -> Option<HeaderValue> {
 pub(crate) fn trusted_headers(identity: &Identity, client_ip: &ClientIp) -> Vec<HeaderName> {
     let forwarding = [client_ip.header(), &PROTO, &HOST_SEEN, &PORT];
     forwarding.into_iter().chain(identity.trusted_headers()).cloned().collect()
+}
+
+/// Returns the trailers that pass. A server may merge trailers into the headers of their request, so none passes that frames,
+/// routes, authenticates or changes the request (RFC 9110, 6.5.1), or says who the client is.
+pub(crate) fn passing_trailers(
+    mut trailers: HeaderMap,
+    trusted_headers: &[HeaderName],
+) -> HeaderMap {
+    let is_forbidden = |name: &HeaderName| {
+        let text = name.as_str();
+        hop_by_hop::is_of_connection(name)
+            || is_claim(name, trusted_headers)
+            || ["content-", "if-", "proxy-", "sec-"].iter().any(|start| text.starts_with(start))
+            || matches!(
+                text,
+                "authorization"
+                    | "cache-control"
+                    | "cookie"
+                    | "expect"
+                    | "host"
+                    | "max-forwards"
+                    | "pragma"
+                    | "range"
+                    | "set-cookie"
+                    | "trailer"
+                    | "www-authenticate"
+                    | "x-api-key"
+            )
+    };
+    let forbidden: Vec<HeaderName> =
+        trailers.keys().filter(|name| is_forbidden(name)).cloned().collect();
+    for name in forbidden {
+        trailers.remove(name);
+    }
+    trailers
 }
 
 /// True for an identity header, and for a trusted header under any spelling.

@@ -33,6 +33,7 @@ use crate::client::activity::{ActiveBody, PendingResponse};
 use crate::client::checked_stream::CheckedStream;
 use crate::client::findings::Findings;
 use crate::client::framing::{headers_bytes_max, line_bytes_max};
+use crate::client::interim::InterimResponses;
 use crate::exchange::{Exchange, Upstream};
 use crate::executor::GatewayExecutor;
 use crate::forwarded;
@@ -117,6 +118,11 @@ impl Gateway {
         }
     }
 
+    /// Connects to the upstream once, and logs a warning if that fails: at the start of a server, before a client finds out.
+    pub async fn probe_upstream(&self) {
+        self.shared.upstream.probe().await;
+    }
+
     /// Serves a client's connection to its end.
     pub async fn serve(
         &self,
@@ -143,9 +149,11 @@ impl Gateway {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         A: Fn() -> bool + Send + Sync + 'static,
     {
-        let findings = Arc::<Findings>::default();
-        let stream = CheckedStream::new(stream, self.shared.bounds, Arc::clone(&findings));
-        let exchange = Exchange::new(Arc::clone(&self.shared.upstream), connection_info);
+        let (findings, interim) = (Arc::<Findings>::default(), Arc::<InterimResponses>::default());
+        let (of_stream, bounds) = (Arc::clone(&findings), self.shared.bounds);
+        let stream = CheckedStream::new(stream, bounds, of_stream, Arc::clone(&interim));
+        let upstream = Arc::clone(&self.shared.upstream);
+        let exchange = Exchange::new(upstream, connection_info, Arc::clone(&interim));
         let service = self.shared.layer.layer(exchange.clone());
         let service = match connection_info.peer {
             Some(peer) => service.with_peer(peer),
@@ -155,6 +163,7 @@ impl Gateway {
             service,
             shared: Arc::clone(&self.shared),
             findings: Arc::clone(&findings),
+            interim,
             is_untrusted: !connection_info.may_be_proxy,
             activity,
             is_announced,
@@ -195,6 +204,7 @@ struct ClientConnection<A> {
     service: TollbarService<Exchange>,
     shared: Arc<GatewayState>,
     findings: Arc<Findings>,
+    interim: Arc<InterimResponses>,
     is_untrusted: bool,
     activity: Arc<ConnectionActivity>,
     is_announced: A,
@@ -217,6 +227,9 @@ impl<A: Fn() -> bool> ClientConnection<A> {
             request.extensions_mut().insert(UntrustedPeer);
         }
         let is_http1 = request.version() < Version::HTTP_2;
+        if is_http1 {
+            self.interim.begin_request();
+        }
         let flaw = self.findings.asked(is_http1);
         let problem = match flaw {
             Some(flaw) => Some(flaw.problem()),
@@ -227,6 +240,9 @@ impl<A: Fn() -> bool> ClientConnection<A> {
             None => self.answer(request).await,
             Some(problem) => problem_response(problem),
         };
+        if is_http1 {
+            poll_fn(|cx| self.interim.poll_written(cx)).await;
+        }
         pending.begin();
         self.findings.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
         // What follows a request that was refused is not read: it may be a part of it.
@@ -348,7 +364,7 @@ impl GatewayBuilder {
         let Self { url, options, client_ip, bounds, head_time_max, executor, .. } = self;
         let host = url.host_header().ok_or_else(|| GatewayError::Host { url: url.clone() })?;
         let connector = Connector::new(url.clone(), options.protocol, self.authorities)?;
-        let trusted_headers = forwarded::trusted_headers(&self.identity, &client_ip);
+        let trusted_headers = forwarded::trusted_headers(&self.identity, &client_ip).into();
         let rewrites_host = options.rewrites_host;
         let terms = RequestSettings {
             url,

@@ -1,4 +1,4 @@
-//! Headers that are about one connection and go no further: those of RFC 9110, 7.6.1, and those that
+//! Headers of one connection as HTTP/1.1 writes them, and those that are about the connection and go no further: those of RFC 9110, 7.6.1, and those that
 //! `Connection` names.
 
 use http::header::{CONNECTION, HeaderName, HeaderValue, TE, UPGRADE};
@@ -49,7 +49,17 @@ pub(crate) fn remove(headers: &mut HeaderMap) -> bool {
     true
 }
 
-fn is_of_connection(name: &HeaderName) -> bool {
+/// Writes headers as lines of HTTP/1.1.
+pub(crate) fn write_lines(headers: &HeaderMap, text: &mut Vec<u8>) {
+    for (name, value) in headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            text.extend_from_slice(part);
+        }
+    }
+}
+
+/// True for a header that is about one connection, whether `Connection` names it or not.
+pub(crate) fn is_of_connection(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
         "connection"

@@ -29,8 +29,8 @@
 //! | module | what it has |
 //! |---|---|
 //! | `gateway` | the builder, and one connection from a client to its end |
-//! | `client` | who a connection is from, a stream that refuses ambiguous requests, the bounds of a head, the PROXY header |
-//! | `upstream` | connections to the upstream and their pool, bodies, the breaker |
+//! | `client` | who a connection is from, a stream that refuses ambiguous requests, interim responses, the bounds of a head, the PROXY header |
+//! | `upstream` | connections to the upstream and their pool, bodies and trailers, the breaker |
 //! | `exchange`, `request` | the service behind the rules; a request as the upstream receives it |
 //! | `forwarded`, `hop_by_hop` | headers about the client; headers that end at each connection |
 //! | `tunnel` | upgraded connections |

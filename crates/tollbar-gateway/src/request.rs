@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use http::header::{
-    CONNECTION, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
@@ -11,6 +12,7 @@ use http::{HeaderMap, Request, StatusCode, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 
+use crate::client::interim::InterimResponses;
 use crate::forwarded::{self, ForwardedHeaders};
 use crate::hop_by_hop;
 use crate::problem::Problem;
@@ -25,6 +27,8 @@ pub(crate) struct UpstreamRequest {
     host: HeaderValue,
     /// What it wants to change to.
     pub(crate) upgrade: Option<HeaderValue>,
+    /// How interim responses reach the client; `None` if they do not.
+    interim: Option<Arc<InterimResponses>>,
 }
 
 /// What is the same for all requests.
@@ -36,7 +40,7 @@ pub(crate) struct RequestSettings {
     pub(crate) rewrites_host: bool,
     pub(crate) body_bounds: BodyBounds,
     /// Headers that reach the upstream only from trusted proxies.
-    pub(crate) trusted_headers: Vec<HeaderName>,
+    pub(crate) trusted_headers: Arc<[HeaderName]>,
 }
 
 pub(crate) const AMBIGUOUS: Problem = Problem::new(
@@ -51,6 +55,7 @@ impl UpstreamRequest {
         request: Request<Incoming>,
         forwarded_headers: &ForwardedHeaders,
         terms: &RequestSettings,
+        interim: Option<Arc<InterimResponses>>,
     ) -> Result<Box<Self>, Problem> {
         let (mut parts, body) = request.into_parts();
         let asked = forwarded::host(&parts.uri, &parts.headers).map_err(|_| AMBIGUOUS)?;
@@ -65,8 +70,8 @@ impl UpstreamRequest {
         if parts.version == Version::HTTP_2 {
             join_cookies(&mut parts.headers);
         }
-        let body = RequestBody::new(body, &mut parts, terms.body_bounds);
-        Ok(Box::new(Self { parts, body, host, upgrade }))
+        let body = RequestBody::new(body, &mut parts, terms.body_bounds, &terms.trusted_headers);
+        Ok(Box::new(Self { parts, body, host, upgrade, interim }))
     }
 
     /// How far its body is.
@@ -76,19 +81,29 @@ impl UpstreamRequest {
 
     /// As HTTP/1.1 has it.
     pub(crate) fn for_http1(self) -> Request<RequestBody> {
-        let Self { mut parts, body, host, upgrade } = self;
-        parts.version = Version::HTTP_11;
+        let Self { mut parts, mut body, host, upgrade, interim } = self;
+        let is_http2 = std::mem::replace(&mut parts.version, Version::HTTP_11) == Version::HTTP_2;
         parts.uri = parts.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
         parts.headers.insert(HOST, host);
         if let Some(protocol) = upgrade {
             parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             parts.headers.insert(UPGRADE, protocol);
         }
-        if !body.is_end_stream() && body.size_hint().exact().is_none() {
+        // Over HTTP/2, trailers may follow a body of a known length. HTTP/1.1 has them behind chunks only.
+        let has_trailers = is_http2 && parts.headers.contains_key(TRAILER);
+        if !body.is_end_stream() && (has_trailers || body.size_hint().exact().is_none()) {
             // Said here, since a GET is otherwise taken to have no body.
             parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            parts.headers.remove(CONTENT_LENGTH);
+            body.set_chunked();
         }
-        Request::from_parts(parts, body)
+        let mut request = Request::from_parts(parts, body);
+        if let Some(interim) = interim {
+            hyper::ext::on_informational(&mut request, move |response| {
+                interim.push(response.status(), response.headers());
+            });
+        }
+        request
     }
 
     /// As HTTP/2 has it. `None` where the host is none.

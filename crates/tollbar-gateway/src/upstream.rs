@@ -8,4 +8,5 @@ pub(crate) mod failure;
 pub(crate) mod options;
 pub(crate) mod pool;
 pub(crate) mod stream;
+pub(crate) mod trailers;
 pub(crate) mod waker;

@@ -98,7 +98,7 @@ pub use request::path::PathOptions;
 pub use request::{Criticality, InvalidRequest, Request};
 pub use rule::cidr::{Cidr, CidrError};
 pub use rule::condition::{Condition, Conditions, Test};
-pub use rule::cost::Costs;
+pub use rule::cost::{Costs, whole_digits};
 pub use rule::limit::{AlgorithmKind, Limit, LimitError, LimitOptions};
 pub use rule::pattern::{PathPattern, PatternError};
 pub use rule::subject::{OnMissing, Per, readable};

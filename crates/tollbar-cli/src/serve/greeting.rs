@@ -7,6 +7,10 @@ use tollbar_rules::RuleSet;
 use tollbar_admin::operations::auth::credential::Credential;
 
 use crate::config::Config;
+use tollbar_daemon::net::endpoint::Endpoint;
+
+/// What opens the HTTP interface beside a proxy.
+const HTTP_FLAG: &str = "--listen 127.0.0.1:8080";
 
 /// Prints where the daemon listens and how to try it. An error is ignored: standard output may be closed.
 pub(super) fn print(config: &Config, rules: &RuleSet, urls: &[String], token: Option<&Credential>) {
@@ -58,6 +62,9 @@ fn write(
     let proxy = urls.iter().find_map(|url| url.strip_prefix("proxy"));
     if let (Some(proxy), Some(upstream)) = (proxy, &config.gateway.upstream) {
         writeln!(to, "passing on to {upstream}")?;
+        if config.listen == Endpoint::Off {
+            writeln!(to, "for health, metrics and why requests were denied: add {HTTP_FLAG}")?;
+        }
         return match proxy.strip_prefix("://unix:") {
             Some(path) => writeln!(to, "try: curl -i --unix-socket {path} http://localhost/"),
             None => writeln!(to, "try: curl -i http{proxy}/"),

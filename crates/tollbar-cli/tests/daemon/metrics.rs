@@ -127,6 +127,19 @@ fn open_metrics_shows_decisions_to_look_at_and_never_a_client() {
     assert!(exemplar.starts_with("{decision_id=\""), "{exemplar}");
     let told = daemon.get_with(&format!("/v1/decisions/{id}"), "");
     assert!(status(&told) == 200 && told.contains("secret-client"), "{told}");
+    // Each tier of a rule has its own.
+    for tier in [r#"fr"ee <b>\"#, "pre\u{202e}mium"] {
+        let user = serde_json::json!({ "user": "secret-client", "tier": tier }).to_string();
+        let user = user.trim_matches(['{', '}']);
+        assert_eq!([0; 3].map(|_| check(&daemon, "/tiers", user))[2], 429);
+        let open = Scrape::fetch(&daemon, OPEN_METRICS);
+        let is_denial = |series: &&String| {
+            series.contains("rule=\"tiered\"") && series.ends_with("outcome=\"deny\"}")
+        };
+        let denials: Vec<_> = open.exemplars.keys().filter(is_denial).collect();
+        let of_tier = denials.iter().filter(|series| series.contains(&tier[..3])).count();
+        assert_eq!(of_tier, 1, "{tier}: {denials:?}");
+    }
     // Of a hundred checks in memory some are timed: one in 16.
     let timed = open.get("tollbar_check_duration_seconds_count");
     assert!((1..50).contains(&timed), "{timed}");

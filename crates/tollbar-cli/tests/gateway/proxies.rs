@@ -6,6 +6,7 @@
 mod setup;
 
 use setup::{ProxyKind, ProxySetup};
+use tollbar::{Clock, SystemClock};
 
 /// What clients may claim: to be somebody else, or somewhere else.
 const SPOOFED: &[&[(&str, &str)]] = &[
@@ -55,6 +56,8 @@ fn clients_see_their_limits_and_cannot_get_past_them(kind: ProxyKind) {
     );
     assert_eq!(denied.header("content-type"), "application/json");
     assert_eq!(denied.header("x-ratelimit-remaining"), "0");
+    let explained = setup.explain(denied.header("x-tollbar-decision-id"));
+    assert!(explained.contains("`per_client` allows 3/day"), "{denied:?}: {explained}");
     assert!(
         (86_000..=86_400).contains(&denied.header("retry-after").parse().unwrap()),
         "{denied:?}"
@@ -82,6 +85,8 @@ fn clients_see_their_limits_and_cannot_get_past_them(kind: ProxyKind) {
         let free = setup.get(2, "/free", &[]);
         assert_eq!((free.status, free.header("x-ratelimit-limit")), (200, ""));
         assert_eq!((free.header("x-ratelimit-remaining"), free.header("ratelimit")), ("", ""));
+        // Caddy 2.6 told clients the names of what was not there.
+        assert!(!free.head.to_lowercase().contains("ratelimit"), "{free:?}");
     }
     assert_eq!([0; 2].map(|_| setup.send(2, "GET", "/post", &[]).status), [200; 2]);
     assert_eq!([0; 2].map(|_| setup.send(2, "POST", "/post", &[]).status), [200, 429]);
@@ -133,6 +138,11 @@ fn clients_of_caddy_see_their_limits_and_cannot_get_past_them() {
 }
 
 #[test]
+fn clients_of_debian_s_caddy_see_their_limits_and_cannot_get_past_them() {
+    clients_see_their_limits_and_cannot_get_past_them(ProxyKind::DebianCaddy);
+}
+
+#[test]
 fn clients_of_envoy_see_their_limits_and_cannot_get_past_them() {
     clients_see_their_limits_and_cannot_get_past_them(ProxyKind::Envoy);
 }
@@ -157,6 +167,7 @@ fn without_the_daemon_nginx_does_as_it_is_told() {
 #[test]
 fn without_the_daemon_caddy_lets_nobody_pass() {
     without_the_daemon(ProxyKind::Caddy, 502, &[]);
+    without_the_daemon(ProxyKind::DebianCaddy, 502, &[]);
 }
 
 #[test]
@@ -169,6 +180,25 @@ fn without_the_daemon_envoy_does_as_it_is_told() {
 fn without_the_daemon_haproxy_does_as_it_is_told() {
     let opened = ("TOLLBAR_ON_FAILURE deny", "TOLLBAR_ON_FAILURE allow");
     without_the_daemon(ProxyKind::Haproxy, 503, &[opened]);
+}
+
+/// HAProxy's own client asked a daemon that hangs four times, for a second each.
+#[test]
+fn haproxy_waits_three_seconds_for_a_daemon_that_hangs() {
+    let shipped = ("TIMEOUT_S = 30", "TIMEOUT_S = 3");
+    let setup = ProxySetup::start("hung", ProxyKind::Haproxy, &[shipped]);
+    assert_eq!(setup.get(2, "/api/x", &[]).status, 200);
+    setup.suspend_daemon();
+    // Of several, because the machine may be busy with other tests.
+    let clock = SystemClock::new();
+    let took = (0..3).map(|_| {
+        let began = clock.now();
+        assert_eq!(setup.get(2, "/api/x", &[]).status, 503);
+        clock.now().since(began)
+    });
+    let took = took.min().unwrap();
+    assert!((2_900..3_800).contains(&took.as_millis()), "{took:?}");
+    assert_eq!(setup.upstream.count(), 1);
 }
 
 #[test]

@@ -630,3 +630,121 @@ fn a_denial_can_be_asked_about() {
     assert_ne!(decision_of(&other), decision_of(&denied));
     assert_eq!(daemon.stop(), 0);
 }
+
+/// Everything that a denial was made from can be read again: long values, both readings of an encoded slash, how critical
+/// the request was.
+#[test]
+fn an_explanation_has_everything_that_the_denial_was_made_from() {
+    let (upstream, _) = upstream();
+    let flags = ["--proxy", "127.0.0.1:0", "--upstream", &upstream, "--limit", "1/hour"];
+    let trusted = ["--trusted-proxies", "127.0.0.0/8", "--criticality-header", "X-Crit"];
+    let names: Vec<String> = (0..9).map(|at| format!("a{at}=X-A{at}")).collect();
+    let headers = format!("user=X-User-Id,{}", names.join(","));
+    let daemon = Daemon::start(&[&flags[..], &trusted, &["--trusted-headers", &headers]].concat());
+    let long = "\"".repeat(500);
+    let lines: String = (0..9).map(|at| format!("x-a{at}: {long}\r\n")).collect();
+    let ask = || {
+        let stream = TcpStream::connect(daemon.address("proxy")).unwrap();
+        let head = format!(
+            "GET /a%2Fb/c%3Fd?e=f HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-user-id: 42\r\n\
+             {lines}x-crit: high\r\n\r\n"
+        );
+        exchange(stream, head)
+    };
+    assert_eq!(status(&ask()), 200);
+    let denied = ask();
+    assert_eq!(status(&denied), 429);
+    let told = daemon.get_with(&format!("/v1/decisions/{}", decision_of(&denied)), "");
+    let (_, body) = told.split_once("\r\n\r\n").unwrap();
+    let told: serde_json::Value = serde_json::from_str(body).unwrap();
+    let request = &told["request"];
+    assert_eq!(request["attributes"]["user"], "42", "{told}");
+    assert_eq!(request["attributes"]["a8"], *long, "{told}");
+    assert_eq!(request["attributes"]["ip"], "127.0.0.1", "{told}");
+    assert_eq!(
+        (&request["criticality"], &request["path"]),
+        (&"high".into(), &"/a%2Fb/c%3Fd".into())
+    );
+    assert_eq!(told["now"]["path"], "/a/b/c?d", "{told}");
+    assert_eq!(told["now"]["allowed"], false, "{told}");
+    // It can be asked again, as it is.
+    let again = daemon.post("/v1/explain", &request.to_string().replace("\"cost\":1,", ""));
+    assert_eq!(status(&again), 200, "{again}");
+    assert_eq!(daemon.stop(), 0);
+}
+
+/// Port 8080 was taken by the very service that the proxy was to stand in front of.
+#[test]
+fn beside_an_upstream_other_listeners_open_only_on_request() {
+    let (upstream, _) = upstream();
+    let proxy = |args: &[&str], variable: Option<(&str, &str)>| {
+        let own = ["--proxy", "127.0.0.1:0", "--upstream", &upstream, "--limit", "9/s"];
+        let mut command = serve(&[&own, args].concat());
+        for listener in ["TOLLBAR_LISTEN", "TOLLBAR_GRPC", "TOLLBAR_RESP"] {
+            command.env_remove(listener);
+        }
+        command.envs(variable);
+        Daemon::spawn(command)
+    };
+    let names = |daemon: &Daemon| daemon.addresses().keys().cloned().collect::<Vec<_>>().join(" ");
+    let daemon = proxy(&[], None);
+    assert_eq!(names(&daemon), "proxy");
+    let greeting = daemon.greeting.join("\n");
+    let advice = "for health, metrics and why requests were denied: add --listen 127.0.0.1:8080";
+    assert!(greeting.contains(advice), "{greeting}");
+    assert_eq!(daemon.stop(), 0);
+
+    let daemon = proxy(&["--listen", "127.0.0.1:0"], None);
+    assert_eq!(names(&daemon), "http proxy");
+    assert!(!daemon.greeting.join("\n").contains("add --listen"));
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(status(&daemon.get_with(path, "")), 200, "{path}");
+    }
+    assert_eq!(daemon.stop(), 0);
+
+    let scratch = Scratch::new("gateway-listeners");
+    let file = scratch.file("config.yaml", "grpc: 127.0.0.1:0\n");
+    let daemon = proxy(&["--config", &file], Some(("TOLLBAR_RESP", "127.0.0.1:0")));
+    assert_eq!(names(&daemon), "grpc proxy resp");
+    assert_eq!(daemon.stop(), 0);
+
+    // What needs one of them says which.
+    let output = serve(&["--upstream", &upstream, "--allowed-hosts", "a.example"])
+        .env_remove("TOLLBAR_LISTEN")
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.contains("--allowed-hosts has no effect without a --listen that is not off"),
+        "{error}"
+    );
+}
+
+/// The first who learned that the URL was wrong were clients, and the log said nothing of 502.
+#[test]
+fn an_upstream_that_fails_is_logged_at_the_start_once_and_when_it_is_back() {
+    // A port that was free a moment ago.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let url = format!("http://{address}");
+    let own = ["--proxy", "127.0.0.1:0", "--upstream", &url, "--limit", "1000/s"];
+    let mut daemon = Daemon::start_logged(&[&OFF, &own[..]].concat());
+    let first = daemon.logged("the upstream fails: cannot connect: ");
+    assert!(first.contains("WARN") && first.contains(&url), "{first}");
+    let failed = [0; 10].map(|_| status(&ask(&daemon, "", "")));
+    assert!(failed.iter().all(|status| [502, 503].contains(status)), "{failed:?}");
+    let listener = TcpListener::bind(address).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || answer(stream.unwrap(), &channel().0));
+        }
+    });
+    // The breaker tries again by itself.
+    assert!((0..100_000).any(|_| status(&ask(&daemon, "", "")) == 200));
+    daemon.logged("the upstream answers again");
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(), 0);
+    let rest = daemon.rest_of_log();
+    assert!(!rest.contains("the upstream"), "{rest}");
+}

@@ -250,3 +250,79 @@ fn an_idle_tunnel_makes_room_when_all_are_taken() {
     assert_eq!(refused(&daemon, "evicted"), 1);
     drop(tunnels);
 }
+
+/// A frame of HTTP/2: its length, type, flags, stream and content.
+fn http2_frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(content.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
+}
+
+/// Opens a connection that speaks HTTP/2 and sends nothing but its settings.
+fn http2_connection(daemon: &Daemon, last: u8) -> TcpStream {
+    let mut stream = connect_from(daemon, last);
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    stream.write_all(&http2_frame(4, 0, 0, &[])).unwrap();
+    stream
+}
+
+/// Each ping asks for an answer. A client that reads none of them would have the gateway keep all.
+#[test]
+fn a_flood_of_pings_takes_no_memory_and_holds_nobody_up() {
+    let daemon = gateway(&["--max-connections", "8"]);
+    assert_eq!(status(&exchange(connect_from(&daemon, 9), GET)), 200);
+    let before = daemon.rss_kib();
+    let pings = http2_frame(6, 0, 0, b"flooding").repeat(4_096);
+    let mut sent = 0;
+    let mut flooders: Vec<_> = (2..8).map(|last| http2_connection(&daemon, last)).collect();
+    for stream in &mut flooders {
+        stream.set_write_timeout(Some(MOMENT)).unwrap();
+        // 256 MiB at most: whoever does not read is not read from either, or is closed.
+        for _ in 0..4_096 {
+            match stream.write(&pings) {
+                Ok(count) => sent += count,
+                Err(_) => break,
+            }
+        }
+        assert_eq!(status(&exchange(connect_from(&daemon, 9), GET)), 200);
+    }
+    assert!(sent < 6 * 32 * 1024 * 1024, "{sent} bytes of pings were taken");
+    let grown = daemon.rss_kib().saturating_sub(before);
+    assert!(grown < 32 * 1024, "{grown} KiB");
+    // A flooder that reads gets its answers, and takes no other's turn.
+    let mut stream = http2_connection(&daemon, 3);
+    let mut reader = stream.try_clone().unwrap();
+    let answers = thread::spawn(move || {
+        let count = std::io::copy(&mut reader, &mut std::io::sink());
+        count.unwrap_or_default()
+    });
+    for _ in 0..64 {
+        stream.write_all(&pings).unwrap();
+        assert_eq!(status(&exchange(connect_from(&daemon, 9), GET)), 200);
+    }
+    let grown = daemon.rss_kib().saturating_sub(before);
+    assert!(grown < 32 * 1024, "{grown} KiB");
+    drop(flooders);
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(answers.join().unwrap() > 64 * 4_096, "pings were answered");
+    assert_eq!(daemon.stop(), 0);
+}
+
+/// A ping is no request. A connection that only pings waits for its client, however many bytes it moves.
+#[test]
+fn connections_that_only_ping_make_room_when_all_are_taken() {
+    let daemon = gateway(&["--max-connections", "4"]);
+    let ping = http2_frame(6, 0, 0, b"only one");
+    let held: Vec<_> = (2..6)
+        .map(|last| {
+            let mut stream = http2_connection(&daemon, last);
+            stream.write_all(&ping.repeat(100)).unwrap();
+            stream
+        })
+        .collect();
+    for last in 20..24 {
+        assert_eq!(status(&exchange(connect_from(&daemon, last), GET)), 200);
+    }
+    assert!((1..=4).contains(&refused(&daemon, "evicted")));
+    drop(held);
+    assert_eq!(daemon.stop(), 0);
+}

@@ -18,8 +18,8 @@ use super::store::StoreState;
 use super::{DaemonState, Metrics, TextFormat};
 use crate::panics;
 
-/// The latest denial of each rule, where exemplars are wanted.
-pub(super) type DenialExemplars = HashMap<Arc<str>, Exemplar>;
+/// The latest denial by each tier of each rule, where exemplars are wanted. Limits that belong to no tier have `None`.
+pub(super) type DenialExemplars = HashMap<Arc<str>, Vec<(Option<Box<str>>, Exemplar)>>;
 
 /// One of the counts.
 type CountReader = fn(&Counts) -> u64;
@@ -69,9 +69,10 @@ fn rules(text: &mut Exposition, samples: &RuleSamples, denials: &DenialExemplars
         "Decisions of rules, each check once for a rule.",
     );
     for (rule, tier, counts) in each(samples) {
+        let of_tier = |(its_tier, _): &&(Option<Box<str>>, Exemplar)| its_tier.as_deref() == tier;
+        let denial = denials.get(rule).and_then(|denials| denials.iter().find(of_tier));
         for (outcome, count) in outcomes {
-            let is_denial = outcome == "deny" && tier.is_none();
-            let exemplar = denials.get(rule).filter(|_| is_denial).copied();
+            let exemplar = denial.filter(|_| outcome == "deny").map(|(_, exemplar)| *exemplar);
             with_labels(rule, tier, &[("outcome", outcome)], |labels| {
                 text.counter_with(labels, count(counts), exemplar);
             });

@@ -1,7 +1,7 @@
 //! How fast each connection of a listener is, so that a full listener can close the slowest one. A read or write costs one
 //! relaxed addition.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,9 +25,20 @@ pub(crate) struct ConnectionProgress {
     evicted: Notify,
 }
 
+/// How many connections are compared while the table is locked.
+const COMPARED_MAX: usize = 4_096;
+
 /// The connections of a listener. There are as many as it has permits.
 #[derive(Debug, Default)]
-pub(super) struct ProgressTable(Mutex<HashMap<u64, Arc<ConnectionProgress>>>);
+pub(super) struct ProgressTable(Mutex<TrackedConnections>);
+
+#[derive(Debug, Default)]
+struct TrackedConnections {
+    /// By number, so the oldest is first.
+    by_number: BTreeMap<u64, Arc<ConnectionProgress>>,
+    /// The number from which the next comparison goes on.
+    next: u64,
+}
 
 /// A connection in the table, until this is dropped.
 #[derive(Debug)]
@@ -83,27 +94,48 @@ impl ProgressTable {
     /// Adds a connection. Its number must be used only once.
     pub(super) fn track(self: &Arc<Self>, number: u64) -> TrackedConnection {
         let progress = Arc::new(ConnectionProgress::new());
-        self.connections().insert(number, Arc::clone(&progress));
+        self.connections().by_number.insert(number, Arc::clone(&progress));
         TrackedConnection { table: Arc::clone(self), number, progress }
     }
 
     /// Ends the slowest connection that waits for its client. Returns false if there is none.
+    ///
+    /// A listener with more than [`COMPARED_MAX`] connections compares so many, in turn, and the others only if none of those
+    /// can be ended: connections come and go under the same lock.
     pub(super) fn evict_slowest(&self) -> bool {
         let now = Instant::now();
-        let connections = self.connections();
-        let rates = connections.values().filter_map(|known| Some((known.rate(now)?, known)));
-        let slowest = rates.min_by_key(|(rate, _)| *rate);
-        slowest.inspect(|(_, slowest)| slowest.evicted.notify_one()).is_some()
+        let count = self.connections().by_number.len();
+        (0..=count / COMPARED_MAX).any(|_| self.connections().evict_slowest_of_next(now))
     }
 
-    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Arc<ConnectionProgress>>> {
+    fn connections(&self) -> MutexGuard<'_, TrackedConnections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TrackedConnections {
+    fn evict_slowest_of_next(&mut self, now: Instant) -> bool {
+        let following = self.by_number.range(self.next..);
+        let compared = following.chain(self.by_number.range(..self.next)).take(COMPARED_MAX);
+        let mut slowest: Option<(u128, &Arc<ConnectionProgress>)> = None;
+        let mut last = self.next;
+        for (number, progress) in compared {
+            last = *number;
+            if let Some(rate) = progress.rate(now)
+                && slowest.is_none_or(|(least, _)| rate < least)
+            {
+                slowest = Some((rate, progress));
+            }
+        }
+        let is_found = slowest.inspect(|(_, slowest)| slowest.evicted.notify_one()).is_some();
+        self.next = last.wrapping_add(1);
+        is_found
     }
 }
 
 impl Drop for TrackedConnection {
     fn drop(&mut self) {
-        self.table.connections().remove(&self.number);
+        self.table.connections().by_number.remove(&self.number);
     }
 }
 
@@ -138,6 +170,34 @@ mod tests {
         assert!(table.evict_slowest());
         assert!(is_evicted(&blocked).await);
         drop((fast, blocked, new));
-        assert!(table.connections().is_empty());
+        assert!(table.connections().by_number.is_empty());
+    }
+
+    /// A full listener of 100,000 connections compared all of them for each newcomer, under the lock that every connection
+    /// needs to begin and to end.
+    #[tokio::test(start_paused = true)]
+    async fn of_many_connections_some_are_compared_in_turn() {
+        let table = Arc::<ProgressTable>::default();
+        let count = COMPARED_MAX as u64 * 3;
+        let held: Vec<_> = (0..count).map(|number| table.track(number)).collect();
+        tokio::time::advance(AGE_MIN).await;
+        // The slowest of each part, the slowest of all last.
+        for (at, connection) in held.iter().enumerate() {
+            let is_slow = at % COMPARED_MAX == 7;
+            connection.progress.add(if is_slow { 10_000 - at / 2 } else { 1_000_000 });
+        }
+        for part in 0..3 {
+            assert!(table.evict_slowest());
+            assert!(is_evicted(&held[part * COMPARED_MAX + 7]).await, "part {part}");
+        }
+        // Where all others are busy, the one that is not is found in one go.
+        for connection in &held {
+            connection.progress.set_write_blocked(true);
+        }
+        assert!(!table.evict_slowest());
+        let idle = &held[2 * COMPARED_MAX + 9];
+        idle.progress.set_write_blocked(false);
+        assert!(table.evict_slowest());
+        assert!(is_evicted(idle).await);
     }
 }

@@ -21,7 +21,7 @@ use crate::net::stream::Peer;
 use crate::net::{AddressSlots, Bounds, Connection, Protocol};
 use crate::protocol::forward_auth::{ProxyFlags, ProxyTrust};
 use crate::shutdown::ShutdownSignal;
-use crate::tasks::spawn_connection;
+use crate::tasks::{spawn_connection, spawn_short};
 
 /// Where it listens unless it is told otherwise.
 const DEFAULT_ENDPOINT: &str = "127.0.0.1:8000";
@@ -302,6 +302,14 @@ impl PreparedProxy {
         });
         let gateway = builder.build(Arc::clone(&daemon.engine))?;
         Ok(Proxy { gateway, balancers: self.balancers, address_slots: self.address_slots })
+    }
+}
+
+impl Proxy {
+    /// Connects to the upstream once, beside the start. A failure is logged, so that an operator learns of it before a client.
+    pub fn probe_upstream(&self) {
+        let gateway = self.gateway.clone();
+        spawn_short("upstream_probe", async move { gateway.probe_upstream().await });
     }
 }
 

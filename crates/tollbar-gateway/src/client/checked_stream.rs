@@ -1,5 +1,6 @@
 //! A client's connection with a second reader on it. What the reader refuses is handed to the parser as a
-//! head that is whole, so that it is answered in its turn, and nothing behind it is handed on.
+//! head that is whole, so that it is answered in its turn, and nothing behind it is handed on. Characters that stand in no URI
+//! are handed on percent-encoded. Interim responses are written between the messages of the server.
 
 use std::future::Future;
 use std::io;
@@ -9,12 +10,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use crate::HeadBounds;
 use crate::client::findings::Findings;
-use crate::client::framing::{Framing, FramingEnd};
+use crate::client::framing::{Framing, FramingEnd, is_raw};
+use crate::client::interim::InterimResponses;
 use crate::vectored_write;
 
 /// What is still taken from a client who was refused in the middle of its request, and for how long: a
@@ -27,7 +30,10 @@ pub(crate) struct CheckedStream<I> {
     io: I,
     framing: Framing,
     findings: Arc<Findings>,
-    /// What is handed on before anything else.
+    interim: Arc<InterimResponses>,
+    /// Bytes that were read and are handed on before anything else.
+    encoded: Bytes,
+    /// What is handed on behind them.
     rest: &'static [u8],
     /// Nothing more is handed on.
     is_over: bool,
@@ -40,9 +46,22 @@ struct Linger {
 }
 
 impl<I> CheckedStream<I> {
-    pub(crate) fn new(io: I, bounds: HeadBounds, findings: Arc<Findings>) -> Self {
-        let framing = Framing::new(bounds);
-        Self { io, framing, findings, rest: b"", is_over: false, lingering: None }
+    pub(crate) fn new(
+        io: I,
+        bounds: HeadBounds,
+        findings: Arc<Findings>,
+        interim: Arc<InterimResponses>,
+    ) -> Self {
+        Self {
+            io,
+            framing: Framing::new(bounds),
+            findings,
+            interim,
+            encoded: Bytes::new(),
+            rest: b"",
+            is_over: false,
+            lingering: None,
+        }
     }
 }
 
@@ -53,6 +72,10 @@ impl<I: AsyncRead + Unpin> AsyncRead for CheckedStream<I> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if !this.encoded.is_empty() {
+            this.hand_on_encoded(buf);
+            return Poll::Ready(Ok(()));
+        }
         if !this.rest.is_empty() {
             this.hand_on_rest(buf);
             return Poll::Ready(Ok(()));
@@ -86,11 +109,39 @@ impl<I: AsyncRead + Unpin> AsyncRead for CheckedStream<I> {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, broken)));
             }
         }
+        if !this.framing.raw_targets.is_empty() {
+            this.encode_targets(buf, before);
+        }
         Poll::Ready(Ok(()))
     }
 }
 
 impl<I> CheckedStream<I> {
+    /// Encodes raw characters in the targets that were just read, behind `before`.
+    #[cold]
+    fn encode_targets(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
+        let targets = &self.framing.raw_targets;
+        let Some(first) = targets.first() else { return };
+        // A head that is too long may be cut off before it.
+        let Some(read) = buf.filled().get(before + first.start..) else { return };
+        let mut encoded = Vec::with_capacity(read.len() + 64);
+        for (at, byte) in (first.start..).zip(read) {
+            if is_raw(*byte) && targets.iter().any(|target| target.contains(&at)) {
+                encoded.extend_from_slice(format!("%{byte:02X}").as_bytes());
+            } else {
+                encoded.push(*byte);
+            }
+        }
+        buf.set_filled(before + first.start);
+        self.encoded = encoded.into();
+        self.hand_on_encoded(buf);
+    }
+
+    fn hand_on_encoded(&mut self, buf: &mut ReadBuf<'_>) {
+        let count = self.encoded.len().min(buf.remaining());
+        buf.put_slice(&self.encoded.split_to(count));
+    }
+
     fn hand_on_rest(&mut self, buf: &mut ReadBuf<'_>) {
         let (now, later) = self.rest.split_at(self.rest.len().min(buf.remaining()));
         buf.put_slice(now);
@@ -129,8 +180,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for CheckedStream<I> {
         Pin::new(&mut self.get_mut().io).poll_write(cx, buf)
     }
 
+    /// The server flushes when it has written all that it has, which is between two messages if an interim response waits.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+        let this = self.get_mut();
+        ready!(this.interim.poll_write(Pin::new(&mut this.io), cx))?;
+        Pin::new(&mut this.io).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

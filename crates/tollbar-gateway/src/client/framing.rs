@@ -4,7 +4,7 @@
 //! Only what frames a message is looked at. Whether a line is a header at all, the parser says; what is
 //! refused here is what it lets pass.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use arrayvec::ArrayVec;
 
@@ -37,6 +37,10 @@ pub(crate) struct Framing {
     head: HeadState,
     /// How many heads are over.
     pub(crate) head_count: u64,
+    /// True behind the method of a request line.
+    is_in_target: bool,
+    /// Where the last read has targets with characters in them that [must be encoded](is_raw), up to the end of their lines.
+    pub(crate) raw_targets: Vec<Range<usize>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +97,8 @@ impl Framing {
             last: 0,
             head: HeadState::default(),
             head_count: 0,
+            is_in_target: false,
+            raw_targets: Vec::new(),
         }
     }
 
@@ -115,6 +121,7 @@ impl Framing {
     /// Reads on.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> ControlFlow<FramingEnd> {
         let mut at = 0;
+        self.raw_targets.clear();
         while at < bytes.len() {
             let rest = &bytes[at..];
             at += match self.place {
@@ -157,6 +164,9 @@ impl Framing {
         let end = memchr::memchr(b'\n', rest);
         let here = end.map_or(rest.len(), |end| end + 1);
         self.line_bytes += here;
+        if self.place == FramingState::Start {
+            self.find_raw_target(&rest[..here], at);
+        }
         self.check_bounds(at, here)?;
         let Some(end) = end else {
             let room = self.line.remaining_capacity().min(here);
@@ -177,7 +187,7 @@ impl Framing {
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         let is_empty = self.line_bytes == 1 + usize::from(has_return);
         let line_bytes = std::mem::take(&mut self.line_bytes);
-        self.last = b'\n';
+        (self.last, self.is_in_target) = (b'\n', false);
         match self.place {
             FramingState::Start | FramingState::Headers => {
                 if !has_return {
@@ -190,6 +200,20 @@ impl Framing {
             _ => self.take_chunk_line(text, is_empty)?,
         }
         ControlFlow::Continue(here)
+    }
+
+    /// Looks for raw characters in a part of a request line, which begins at `at`. In the method they are an error, which the
+    /// parser finds.
+    fn find_raw_target(&mut self, part: &[u8], at: usize) {
+        let method_bytes = match memchr::memchr(b' ', part) {
+            _ if self.is_in_target => 0,
+            Some(space) => space,
+            None => return,
+        };
+        self.is_in_target = true;
+        if part[method_bytes..].iter().any(|byte| is_raw(*byte)) {
+            self.raw_targets.push(at + method_bytes..at + part.len());
+        }
     }
 
     /// Cuts off a head that is too long. `here` more bytes of a line were just read, which begin at `at`.
@@ -309,6 +333,12 @@ impl HeadState {
         let is_both = self.is_chunked && self.length.is_some();
         self.flaw.or(is_both.then_some(HeadError::LengthAndChunks))
     }
+}
+
+/// True for a character that stands in no URI and that some clients send in queries nonetheless. hyper refuses it, and other
+/// proxies let it pass.
+pub(crate) fn is_raw(byte: u8) -> bool {
+    matches!(byte, b'"' | b'<' | b'>' | b'`')
 }
 
 /// The longest first line that is looked at whole.

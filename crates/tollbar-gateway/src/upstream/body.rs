@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, Version};
+use http::{HeaderMap, HeaderName, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
@@ -21,9 +21,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use crate::client::activity::PendingResponse;
+use crate::forwarded::passing_trailers;
 use crate::upstream::connection::Http1Connection;
 use crate::upstream::failure::Failure;
 use crate::upstream::pool::Pool;
+use crate::upstream::trailers::{RequestTrailers, end_with};
 use crate::upstream::waker::asleep;
 
 /// How far the body of a request is, for whoever waits for the answer.
@@ -120,6 +122,21 @@ pub(crate) struct RequestBody {
     timer: Option<Box<BodyTimer>>,
     /// The response, which is due when the body has ended.
     response: Option<Arc<PendingResponse>>,
+    /// `None` if there can be no trailers.
+    trailers: Option<Box<BodyTrailers>>,
+}
+
+/// What may follow a body.
+#[derive(Debug)]
+struct BodyTrailers {
+    /// Headers that no trailer may have the name of.
+    trusted_headers: Arc<[HeaderName]>,
+    /// True if the body is sent in chunks.
+    is_chunked: bool,
+    /// The connection over HTTP/1.1 that sends them; `None` over HTTP/2.
+    connection: Option<Arc<RequestTrailers>>,
+    /// The end of the body with its trailers, once they have come.
+    end: Option<Bytes>,
 }
 
 /// Why the body of a request ends before its end.
@@ -133,16 +150,69 @@ pub(crate) enum RequestBodyError {
 
 impl RequestBody {
     /// The body of the request with this head.
-    pub(crate) fn new(body: Incoming, head: &mut Parts, bounds: BodyBounds) -> Self {
+    pub(crate) fn new(
+        body: Incoming,
+        head: &mut Parts,
+        bounds: BodyBounds,
+        trusted_headers: &Arc<[HeaderName]>,
+    ) -> Self {
         let has_body = !body.is_end_stream();
         let progress = has_body.then(Arc::default);
         let is_timed = has_body && !is_grpc(head.version, &head.headers);
         let timer = is_timed.then(|| Box::new(BodyTimer::new(bounds)));
-        Self { body, progress, timer, response: head.extensions.remove() }
+        // Over HTTP/1.1 they follow chunks only.
+        let has_trailers =
+            has_body && (head.version == Version::HTTP_2 || body.size_hint().exact().is_none());
+        let trailers = has_trailers.then(|| {
+            let trusted_headers = Arc::clone(trusted_headers);
+            let (is_chunked, connection, end) = (false, None, None);
+            Box::new(BodyTrailers { trusted_headers, is_chunked, connection, end })
+        });
+        Self { body, progress, timer, response: head.extensions.remove(), trailers }
+    }
+
+    /// Notes that it is sent in chunks.
+    pub(crate) fn set_chunked(&mut self) {
+        if let Some(trailers) = &mut self.trailers {
+            trailers.is_chunked = true;
+        }
+    }
+
+    /// Has its trailers sent by this connection, if it is in chunks.
+    pub(crate) fn send_trailers_by(&mut self, connection: &Arc<RequestTrailers>) {
+        if let Some(trailers) = &mut self.trailers {
+            trailers.connection = trailers.is_chunked.then(|| Arc::clone(connection));
+        }
     }
 
     pub(crate) fn progress(&self) -> Option<Arc<BodyProgress>> {
         self.progress.clone()
+    }
+
+    /// Waits for the turn of trailers that have come, over HTTP/1.1. `None` if there are none.
+    fn poll_end(&self, cx: &Context<'_>) -> Option<Poll<()>> {
+        let trailers = self.trailers.as_ref()?;
+        Some(trailers.connection.as_ref()?.poll_end(trailers.end.as_ref()?, cx))
+    }
+}
+
+impl BodyTrailers {
+    /// Returns a frame as the upstream gets it; `None` at the end.
+    fn pass(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+        let trailers = match frame.into_trailers() {
+            Ok(trailers) => passing_trailers(trailers, &self.trusted_headers),
+            Err(frame) => {
+                if let Some(connection) = &self.connection {
+                    connection.add_data();
+                }
+                return Some(frame);
+            }
+        };
+        if self.connection.is_some() && !trailers.is_empty() {
+            self.end = Some(end_with(&trailers));
+            return None;
+        }
+        (!trailers.is_empty()).then(|| Frame::trailers(trailers))
     }
 }
 
@@ -154,36 +224,47 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
-        let Self { body, progress, timer, response } = &mut *self;
-        let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
-            if let Some(timer) = timer.as_mut() {
+        let this = &mut *self;
+        if let Some(end) = this.poll_end(cx) {
+            return end.map(|()| None);
+        }
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+            if let Some(timer) = this.timer.as_mut() {
                 timer.wait();
             }
             return Poll::Pending;
         };
         let mut frame = frame.map(|frame| frame.map_err(RequestBodyError::Broken));
-        let is_end = body.is_end_stream();
-        if let (Some(Ok(piece)), Some(timer), false) = (&frame, timer, is_end)
+        let is_end = this.body.is_end_stream();
+        if let (Some(Ok(piece)), Some(timer), false) = (&frame, &mut this.timer, is_end)
             && timer.is_too_slow(piece.data_ref().map_or(0, Bytes::len))
         {
             frame = Some(Err(RequestBodyError::TooSlow));
         }
-        if let Some(progress) = progress {
+        let frame = match (frame, &mut this.trailers) {
+            (Some(Ok(frame)), Some(trailers)) => trailers.pass(frame).map(Ok),
+            (frame, _) => frame,
+        };
+        if let Some(progress) = &this.progress {
             let moved = match &frame {
                 Some(Err(_)) => BROKEN,
                 Some(Ok(_)) if !is_end => MOVED,
                 _ => ENDED,
             };
             progress.0.store(moved, Ordering::Relaxed);
-            if let (ENDED, Some(response)) = (moved, response.as_ref()) {
+            if let (ENDED, Some(response)) = (moved, this.response.as_ref()) {
                 response.begin();
             }
         }
-        Poll::Ready(frame)
+        match this.poll_end(cx) {
+            Some(end) => end.map(|()| None),
+            None => Poll::Ready(frame),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        let has_end = self.trailers.as_ref().is_some_and(|trailers| trailers.end.is_some());
+        !has_end && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

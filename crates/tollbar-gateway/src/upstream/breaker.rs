@@ -1,14 +1,17 @@
 //! Spares an upstream that is down, and its clients the wait for it.
 //!
-//! Several failures in a row open it; then nothing is sent for a while, and after that one request at
-//! a time, until one is answered. Whoever tries and takes his time does not keep others from trying. Whether something has failed, callers say; it knows no network.
+//! Several failures in a row open it. Then nothing is sent for a while, and after that one request at a time, until one is
+//! answered. A probe that takes long does not keep others from trying. Callers say whether something has failed, and log it if
+//! they are told to; the breaker knows no network.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{info, warn};
+
+/// How long after one outage has begun another is not logged: an upstream that fails now and then must not fill the log.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// When a breaker opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,9 @@ pub(crate) struct Breaker {
 
 #[derive(Debug, Default)]
 struct BreakerState {
+    /// When the last outage was logged, and whether it goes on.
+    logged_at: Option<Instant>,
+    is_logged: bool,
     /// In a row.
     failures: u32,
     /// Nothing is sent before this, once it is open.
@@ -107,35 +113,39 @@ impl Breaker {
 }
 
 impl BreakerPermit {
-    /// The upstream has answered, whatever it said.
-    pub(crate) fn answered(self) {
+    /// Notes that the upstream has answered, whatever it said. Returns true if that is to be logged: it ends an outage whose
+    /// beginning was.
+    pub(crate) fn answered(self) -> bool {
         if !self.breaker.is_troubled.load(Ordering::Relaxed) {
-            return;
+            return false;
         }
         let mut state = self.breaker.lock();
-        if state.open_until.is_some() {
-            info!("the upstream answers again");
-        }
-        *state = BreakerState::default();
+        let BreakerState { logged_at, is_logged, .. } = *state;
+        *state = BreakerState { logged_at, ..BreakerState::default() };
         self.breaker.is_troubled.store(false, Ordering::Relaxed);
+        is_logged
     }
 
-    /// It could not be reached, or did not answer in time.
-    pub(crate) fn failed(self) {
+    /// Notes that the upstream could not be reached, or did not answer in time. Returns true if that is to be logged: it is
+    /// the first failure of an outage.
+    pub(crate) fn failed(self) -> bool {
         let mut state = self.breaker.lock();
+        let now = Instant::now();
         self.breaker.is_troubled.store(true, Ordering::Relaxed);
         state.failures = state.failures.saturating_add(1);
+        let is_quiet = state.logged_at.is_some_and(|at| now.duration_since(at) < LOG_PAUSE);
+        let is_news = !state.is_logged && !is_quiet;
+        if is_news {
+            (state.logged_at, state.is_logged) = (Some(now), true);
+        }
         // Those who were under way when it opened fail too, and say nothing new.
         let is_open = state.open_until.is_some() && !self.is_probe;
-        if is_open || state.failures < self.breaker.options.failure_count {
-            return;
+        if !is_open && state.failures >= self.breaker.options.failure_count {
+            let pause = self.breaker.pause(state.openings);
+            state.openings = state.openings.saturating_add(1);
+            state.open_until = now.checked_add(pause);
         }
-        let pause = self.breaker.pause(state.openings);
-        if state.openings == 0 {
-            warn!(failures = state.failures, ?pause, "the upstream is down: requests get 503");
-        }
-        state.openings = state.openings.saturating_add(1);
-        state.open_until = Instant::now().checked_add(pause);
+        is_news
     }
 }
 
@@ -224,7 +234,25 @@ mod tests {
     async fn who_was_under_way_when_it_opened_does_not_lengthen_the_pause() {
         let breaker = breaker();
         let late: Vec<_> = (0..10).map(|_| breaker.pass().unwrap()).collect();
-        late.into_iter().for_each(BreakerPermit::failed);
+        assert!(late.into_iter().filter_map(|pass| pass.failed().then_some(())).eq([()]));
         assert!(breaker.pass().unwrap_err() <= LONGEST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_logged_once_and_its_end_once_and_flapping_seldom() {
+        let breaker = breaker();
+        let failed = || breaker.pass().unwrap().failed();
+        let answered = || breaker.pass().unwrap().answered();
+        assert!(!answered(), "there was no outage");
+        assert_eq!([failed(), failed()], [true, false]);
+        assert_eq!([answered(), answered()], [true, false]);
+        // Every other request fails, for 25 s.
+        let mut logged = 0;
+        for _ in 0..250 {
+            logged += u32::from(failed());
+            logged += u32::from(answered());
+            advance(LOG_PAUSE / 100).await;
+        }
+        assert_eq!(logged, 4, "two more outages, and their ends");
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::{Instant, Sleep};
 use crate::upstream::body::{BodyProgress, RequestBody};
 use crate::upstream::failure::Failure;
 use crate::upstream::stream::UpstreamStream;
+use crate::upstream::trailers::{RequestTrailers, TrailerStream};
 use crate::upstream::waker::{WakerRelay, asleep};
 
 /// What the head of an answer may take, and what is read of a body at once.
@@ -27,7 +28,8 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 pub(crate) struct Http1Connection {
     sender: SendRequest<RequestBody>,
     /// `None` once it has handed back a request.
-    connection: Option<Connection<TokioIo<UpstreamStream>, RequestBody>>,
+    connection: Option<Connection<TokioIo<TrailerStream>, RequestBody>>,
+    trailers: Arc<RequestTrailers>,
     /// Made once, since setting it further into the future costs next to nothing.
     timer: Pin<Box<Sleep>>,
     relay: WakerRelay,
@@ -44,14 +46,17 @@ pub(crate) enum SendError {
 
 impl Http1Connection {
     pub(crate) async fn open(wire: UpstreamStream) -> Result<Self, Failure> {
+        let trailers = Arc::<RequestTrailers>::default();
+        let stream = TrailerStream { io: wire, trailers: Arc::clone(&trailers) };
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES_MAX)
-            .handshake(TokioIo::new(wire))
+            .handshake(TokioIo::new(stream))
             .await
             .map_err(Failure::Handshake)?;
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
         let (connection, idle_since) = (Some(connection), Instant::now());
-        Ok(Self { sender, connection, timer, relay: WakerRelay::new(), is_over: false, idle_since })
+        let (relay, is_over) = (WakerRelay::new(), false);
+        Ok(Self { sender, connection, trailers, timer, relay, is_over, idle_since })
     }
 
     /// Lets the connection do what it can.
@@ -94,7 +99,8 @@ impl Http1Connection {
         progress: Option<Arc<BodyProgress>>,
         first_byte_time_max: Duration,
     ) -> Result<Response<Incoming>, SendError> {
-        let mut answer = pin!(self.sender.try_send_request(request()));
+        self.trailers.begin_request();
+        let mut answer = pin!(self.sender.try_send_request(with_trailers(request, &self.trailers)));
         self.expect_within(first_byte_time_max);
         poll_fn(|cx| {
             self.drive(cx);
@@ -133,6 +139,16 @@ impl Http1Connection {
         })
         .await;
         let parts = self.connection?.into_parts();
-        Some((parts.io.into_inner(), parts.read_buf))
+        Some((parts.io.into_inner().io, parts.read_buf))
     }
+}
+
+/// Makes a request whose trailers are sent by the connection of `trailers`.
+fn with_trailers(
+    request: impl FnOnce() -> Request<RequestBody>,
+    trailers: &Arc<RequestTrailers>,
+) -> Request<RequestBody> {
+    let mut request = request();
+    request.body_mut().send_trailers_by(trailers);
+    request
 }

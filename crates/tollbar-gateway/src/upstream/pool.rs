@@ -1,9 +1,10 @@
 //! The connections to the upstream: those under way, bounded by places, and those kept for the next
 //! request, bounded in number and time.
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::client::conn::http2::{self, SendRequest};
@@ -181,6 +182,18 @@ impl Pool {
 
     fn take(&self) -> Option<Box<Http1Connection>> {
         self.lock().connections.pop()
+    }
+
+    /// Keeps a connection that nothing was sent on.
+    pub(crate) async fn keep(self: &Arc<Self>, connection: Box<Http1Connection>) {
+        let mut connection = Some(connection);
+        poll_fn(|cx| {
+            if let Some(connection) = connection.take() {
+                self.release(connection, cx);
+            }
+            Poll::Ready(())
+        })
+        .await;
     }
 
     /// Keeps a connection for the next request, if it can be used again.

@@ -234,7 +234,9 @@ fn message_bytes(bytes: &[u8]) -> Option<usize> {
     let (head, rest) = text.split_once("\r\n\r\n")?;
     let head_bytes = head.len() + 4;
     if head.contains("transfer-encoding: chunked") {
-        return rest.find("0\r\n\r\n").map(|at| head_bytes + at + 5);
+        let last = if rest.starts_with("0\r\n") { 0 } else { rest.find("\r\n0\r\n")? + 2 };
+        // Behind the last chunk are trailers, or nothing.
+        return rest[last..].find("\r\n\r\n").map(|at| head_bytes + last + at + 4);
     }
     let length = head.split("\r\n").find_map(|line| line.strip_prefix("content-length: "));
     let length = length.map_or(0, |text| text.parse::<usize>().unwrap());

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;
+mod messages;
 mod outage;
 mod proxy;
 mod slow_reader;

@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderName};
 use thiserror::Error;
-use tollbar_rules::{Criticality, Request};
+use tollbar_rules::{Criticality, Request, whole_digits};
 
 use super::{IdentityError, VALUE_BYTES_MAX};
 
@@ -72,9 +72,7 @@ impl TermHeaders {
         if let Some(header) = &self.cost
             && let Some(text) = value(headers, header)?
         {
-            // Not `parse` alone, which takes a plus sign.
-            let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-            let cost = text.parse().ok().filter(|_| is_number);
+            let cost = whole_digits(text).and_then(|digits| digits.parse().ok());
             request.set_cost(cost.ok_or_else(|| TermHeaderError::Cost { header: header.clone() })?);
         }
         if let Some(header) = &self.request_id
@@ -141,6 +139,7 @@ mod tests {
         let all = [("x-cost", "7"), ("x-id", "a-1"), ("x-crit", "critical"), ("x-other", "9")];
         assert_eq!(described(&all).unwrap(), "7 a-1 critical");
         assert_eq!(described(&[("x-cost", "0")]).unwrap(), "0 none normal");
+        assert_eq!(described(&[("x-cost", "5.0")]).unwrap(), "5 none normal");
     }
 
     #[test]

@@ -75,6 +75,15 @@ pub enum TokenError {
     /// No text of ours.
     #[error(transparent)]
     NotAccepted(#[from] tollbar::ReceiptError),
+    /// No text of a lease.
+    #[error("this is no lease: send the text exactly as a check gave it out")]
+    MalformedLease,
+    /// The text of a lease that another engine gave out, or that was changed.
+    #[error(
+        "this lease was not given out here: send it unchanged, and give all engines that take each other's leases \
+         the same receipt secret"
+    )]
+    ForeignLease,
     /// There is nothing to settle.
     #[error("this reservation is not open: it was settled before, or its time is up")]
     NotOpen,
@@ -303,6 +312,16 @@ impl AsyncEngine {
         };
         let permits = content.leases().collect();
         Ok(Hold::new((!is_lease).then_some(content), permits, is_local))
+    }
+
+    /// Reads the text of a lease, as [`resume`](Self::resume) does, or of a reservation that holds leases. Errors speak of
+    /// a lease.
+    pub fn resume_lease(&self, token: &str) -> Result<Hold, TokenError> {
+        self.resume(token).map_err(|error| match error {
+            TokenError::NotAccepted(tollbar::ReceiptError::Malformed) => TokenError::MalformedLease,
+            TokenError::NotAccepted(_) => TokenError::ForeignLease,
+            error => error,
+        })
     }
 
     /// The store that has counted a hold.

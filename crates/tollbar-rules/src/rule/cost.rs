@@ -62,14 +62,16 @@ impl Costs {
 
     fn said_by(&self, request: &Request<'_>) -> Option<u64> {
         let value = request.attribute(self.attribute.as_deref()?)?;
-        let number = is_number(value).then(|| value.parse().unwrap_or(u64::MAX));
-        number.filter(|number| *number > 0)
+        let number = whole_digits(value)?.parse().unwrap_or(u64::MAX);
+        (number > 0).then_some(number)
     }
 
     /// True where the attribute that says the cost is there, and is no number.
     pub(crate) fn is_invalid_for(&self, request: &Request<'_>) -> bool {
         let attribute = self.attribute.as_deref();
-        attribute.and_then(|name| request.attribute(name)).is_some_and(|value| !is_number(value))
+        attribute
+            .and_then(|name| request.attribute(name))
+            .is_some_and(|value| whole_digits(value).is_none())
     }
 
     /// The highest cost that is known beforehand.
@@ -78,8 +80,14 @@ impl Costs {
     }
 }
 
-fn is_number(value: &str) -> bool {
-    value.bytes().all(|byte| byte.is_ascii_digit())
+/// Returns the digits of a whole number that is not negative, without a fraction of zero: `5` for `5` and for `5.0`,
+/// which is how some languages write the number 5. Returns `None` for anything else.
+#[must_use]
+pub fn whole_digits(text: &str) -> Option<&str> {
+    let (digits, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let has_zero_fraction = !fraction.is_empty() && fraction.bytes().all(|byte| byte == b'0');
+    (is_whole && has_zero_fraction).then_some(digits)
 }
 
 #[cfg(test)]
@@ -114,6 +122,8 @@ mod tests {
         assert_eq!(cost("POST", "/v1/search", "7", 1), 50);
         assert_eq!(cost("GET", "/", "700", 1), 700);
         assert_eq!(cost("GET", "/", "7", 3), 21);
+        assert_eq!(cost("GET", "/", "700.0", 1), 700);
+        assert_eq!(cost("GET", "/", "700.5", 1), 2);
         assert_eq!(cost("GET", "/", "many", 1), 2);
         assert_eq!(cost("GET", "/", "-1", 1), 2);
         assert_eq!(cost("GET", "/", "0", 1), 2);
@@ -122,5 +132,16 @@ mod tests {
         assert_eq!(cost("GET", "/", "99999999999999999999999", 2), u64::MAX);
         assert_eq!(cost("POST", "/v1/search", "7", 0), 0);
         assert_eq!(costs.highest(), 50);
+    }
+
+    #[test]
+    fn a_fraction_of_zero_leaves_a_whole_number() {
+        for (text, digits) in [("5", "5"), ("5.0", "5"), ("05.000", "05"), ("0.0", "0")] {
+            assert_eq!(whole_digits(text), Some(digits), "{text}");
+        }
+        for text in ["", ".", "5.", ".0", "5.5", "5.01", "-5.0", "+5", "5.0.0", "5,0", "5e0", " 5"]
+        {
+            assert_eq!(whole_digits(text), None, "{text}");
+        }
     }
 }

@@ -11,6 +11,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tollbar::{Concurrency, Period, Policy, PolicyError, Rate, RateError, WarmUp};
 
+use crate::rule::cost::whole_digits;
+
 /// Parts of a strict window unless a limit says otherwise: it then admits 10/11 of the limit.
 const SUBWINDOWS_DEFAULT: u32 = 10;
 
@@ -340,13 +342,11 @@ fn parse_period(period: &str) -> Result<Period, LimitError> {
 
 /// `10_000`, digits and no more of them than fit.
 pub(crate) fn whole(number: &str) -> Result<u64, LimitError> {
-    let digits: String = number.chars().filter(|c| *c != '_').collect();
-    let is_number = number.starts_with(|first: char| first.is_ascii_digit())
-        && !number.ends_with('_')
-        && digits.len() <= 18
-        && digits.bytes().all(|byte| byte.is_ascii_digit());
-    match digits.parse() {
-        Ok(value) if is_number => Ok(value),
+    let text: String = number.chars().filter(|c| *c != '_').collect();
+    let is_number =
+        number.starts_with(|first: char| first.is_ascii_digit()) && !number.ends_with('_');
+    match whole_digits(&text).filter(|digits| digits.len() <= 18).map(str::parse) {
+        Some(Ok(value)) if is_number => Ok(value),
         _ => Err(LimitError::Number { number: crate::message::shorten(number) }),
     }
 }

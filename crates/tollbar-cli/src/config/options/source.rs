@@ -44,6 +44,11 @@ impl Sources {
         Self(given.collect())
     }
 
+    /// True where an option was given, even to switch something off.
+    pub(crate) fn is_given(&self, id: &str) -> bool {
+        self.0.contains_key(id)
+    }
+
     /// True where an option was given and not switched off.
     pub(super) fn is_on(&self, id: &str) -> bool {
         self.0.get(id).is_some_and(|source| !source.is_off)

@@ -28,6 +28,8 @@ const ATTEMPTS: u32 = 3;
 pub(crate) enum ProxyKind {
     Nginx,
     Caddy,
+    /// Debian's, which is older.
+    DebianCaddy,
     Envoy,
     Haproxy,
 }
@@ -71,6 +73,21 @@ impl ProxySetup {
         assert_eq!(self.daemon.take().map(Daemon::stop), Some(0));
     }
 
+    /// Halts the daemon: it accepts connections and says nothing more.
+    pub(crate) fn suspend_daemon(&self) {
+        let daemon = self.daemon.as_ref().unwrap();
+        daemon.signal("STOP");
+        // The last thread stops a little later than the signal is sent.
+        let stat = format!("/proc/{}/stat", daemon.process.id());
+        let is_stopped = || std::fs::read_to_string(&stat).unwrap().contains(") T ");
+        assert!((0..1_000_000).any(|_| is_stopped()));
+    }
+
+    /// What the daemon says about a decision.
+    pub(crate) fn explain(&self, decision_id: &str) -> String {
+        self.daemon.as_ref().unwrap().get_with(&format!("/v1/decisions/{decision_id}"), "")
+    }
+
     /// Asks as the client at 127.0.0.`own`.
     pub(crate) fn get(&self, own: u8, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.send(own, "GET", path, headers)
@@ -99,7 +116,7 @@ impl ProxyKind {
     fn files(self) -> &'static [&'static str] {
         match self {
             Self::Nginx => &["nginx.conf", "tollbar.conf"],
-            Self::Caddy => &["Caddyfile"],
+            Self::Caddy | Self::DebianCaddy => &["Caddyfile"],
             Self::Envoy => &["envoy.yaml"],
             Self::Haproxy => &["haproxy.cfg", "tollbar.lua"],
         }
@@ -107,7 +124,12 @@ impl ProxyKind {
 
     /// A file that is shipped, with other addresses, and what a proxy needs that is not installed.
     fn shipped(self, file: &str, replaced: &[(&str, &str)], address: SocketAddr) -> String {
-        let directory = format!("{self:?}").to_lowercase();
+        let directory = match self {
+            Self::Nginx => "nginx",
+            Self::Caddy | Self::DebianCaddy => "caddy",
+            Self::Envoy => "envoy",
+            Self::Haproxy => "haproxy",
+        };
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/proxies");
         let text = std::fs::read_to_string(path.join(directory).join(file)).unwrap();
         let mut text = text
@@ -120,15 +142,15 @@ impl ProxyKind {
             // A machine under load must not look like a lost daemon.
             .replace("timeout 1s", "timeout 30s")
             .replace("timeout: 1s", "timeout: 30s")
-            .replace("TIMEOUT_MS = 1000", "TIMEOUT_MS = 30000");
+            .replace("TIMEOUT_S = 3", "TIMEOUT_S = 30");
         text = match self {
             Self::Nginx => text.replace("listen 8000", &format!("listen {address}")).replace(
                 "http {",
                 "http { access_log off; client_body_temp_path b; proxy_temp_path p; \
                  fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;",
             ),
-            Self::Caddy => format!(
-                "{{\n admin off\n persist_config off\n auto_https off\n}}\n{}",
+            Self::Caddy | Self::DebianCaddy => format!(
+                "{{\n admin off\n auto_https off\n}}\n{}",
                 text.replace(":8000 {", &format!("http://:{} {{", address.port()))
             ),
             Self::Haproxy => text.replace("bind :8000", &format!("bind {address}")),
@@ -151,11 +173,12 @@ impl ProxyKind {
                 command.args(["-e", "stderr", "-c", &config, "-g", globals, "-p"]).arg(&scratch.0);
                 command
             }
-            Self::Caddy => {
-                let Some(path) = std::env::var_os("TOLLBAR_CADDY") else {
-                    panic!(
-                        "no Caddy: run `cargo xtask test`, which sets TOLLBAR_CADDY to its binary"
-                    );
+            Self::Caddy | Self::DebianCaddy => {
+                let path = match self {
+                    Self::DebianCaddy => "caddy".into(),
+                    _ => std::env::var_os("TOLLBAR_CADDY").expect(
+                        "no Caddy: run `cargo xtask test`, which sets TOLLBAR_CADDY to its binary",
+                    ),
                 };
                 let mut command = Command::new(path);
                 command.args(["run", "--adapter", "caddyfile", "--config", &config]);

@@ -86,7 +86,7 @@ impl Api {
 
     pub(super) async fn commit(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {
         let CommitRequest { receipt, cost } = parse(body, COMMIT_EXAMPLE)?;
-        Ok(settlement_response(self.daemon.settle(&receipt, cost).await?))
+        Ok(settlement_response(self.daemon.settle(&receipt, cost.map(|cost| cost.0)).await?))
     }
 
     pub(super) async fn cancel(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {

@@ -33,7 +33,9 @@ pub(crate) struct CheckRequest<'a> {
     #[schemars(with = "Option<std::collections::BTreeMap<String, String>>", extend("maxProperties" = 64))]
     attributes: Option<AttributeList<'a>>,
     /// What the request costs before rules multiply it; 1 where it is left out, and 0 peeks.
-    cost: Option<u64>,
+    #[serde(default)]
+    #[schemars(with = "Option<u64>")]
+    cost: Option<JsonCost>,
     /// The name by which its sender knows the request: sent again, it does not pay again.
     #[serde(borrow)]
     #[schemars(with = "Option<String>")]
@@ -95,7 +97,9 @@ pub(super) struct CommitRequest<'a> {
     #[serde(borrow)]
     pub(super) receipt: Cow<'a, str>,
     /// What the request came to, before rules multiply it; as reserved where it is left out.
-    pub(super) cost: Option<u64>,
+    #[serde(default)]
+    #[schemars(with = "Option<u64>")]
+    pub(super) cost: Option<JsonCost>,
 }
 
 /// A reservation to be given back.
@@ -132,6 +136,10 @@ enum CriticalityName {
 /// A string of the body, borrowed where nothing in it is escaped: serde's own `Cow` always copies.
 #[derive(Debug)]
 struct JsonText<'a>(Cow<'a, str>);
+
+/// A cost: a whole number, which may be written with a fraction of zero, since JSON knows no difference between 5 and 5.0.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct JsonCost(pub(super) u64);
 
 /// Names and values as they were sent. Not a map, which would keep one of two values for a name and
 /// not tell: which of them counts would be a guess, and is refused.
@@ -184,7 +192,7 @@ impl CheckRequest<'_> {
     }
 
     pub(super) fn cost_or_one(&self) -> u64 {
-        self.cost.unwrap_or(1)
+        self.cost.map_or(1, |cost| cost.0)
     }
 
     pub(super) fn pairs(&self) -> Pairs<'_> {
@@ -248,6 +256,47 @@ impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
         }
 
         from.deserialize_str(TextVisitor)
+    }
+}
+
+/// The largest `f64` below which every whole number has its own.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+
+impl<'de> Deserialize<'de> for JsonCost {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct CostVisitor;
+
+        impl Visitor<'_> for CostVisitor {
+            type Value = JsonCost;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number of at least 0")
+            }
+
+            fn visit_u64<E>(self, cost: u64) -> Result<JsonCost, E> {
+                Ok(JsonCost(cost))
+            }
+
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "within the range in which an f64 is exact, and not negative"
+            )]
+            fn visit_f64<E: serde::de::Error>(self, cost: f64) -> Result<JsonCost, E> {
+                if !(0.0..=EXACT_MAX).contains(&cost) {
+                    return Err(E::invalid_value(serde::de::Unexpected::Float(cost), &self));
+                }
+                if cost.fract() != 0.0 {
+                    let (below, above) = (cost.floor(), cost.ceil());
+                    return Err(E::custom(format_args!(
+                        "a cost of {cost} is not a whole number: write {below} or {above}"
+                    )));
+                }
+                Ok(JsonCost(cost as u64))
+            }
+        }
+
+        from.deserialize_u64(CostVisitor)
     }
 }
 

@@ -56,22 +56,22 @@ const TABLE: &[(&str, &[u8], &str)] = &[
     (
         "/v1/check",
         b"{\"cost\":-1}",
-        "the body cannot be used: invalid value: integer `-1`, expected u64",
+        "the body cannot be used: invalid value: integer `-1`, expected a whole number of at least 0",
     ),
     (
         "/v1/check",
-        b"{\"cost\":1.5}",
-        "the body cannot be used: invalid type: floating point `1.5`, expected u64",
+        b"{\"cost\":5.5}",
+        "the body cannot be used: a cost of 5.5 is not a whole number: write 5 or 6 at line 1 column",
     ),
     (
         "/v1/check",
-        b"{\"cost\":1e3}",
-        "the body cannot be used: invalid type: floating point `1000.0`, expected u64",
+        b"{\"cost\":-5.0}",
+        "the body cannot be used: invalid value: floating point `-5.0`, expected a whole number of at least 0",
     ),
     (
         "/v1/check",
         b"{\"cost\":18446744073709551616}",
-        "the body cannot be used: invalid type: floating point",
+        "the body cannot be used: invalid value: floating point",
     ),
     (
         "/v1/check",
@@ -81,7 +81,7 @@ const TABLE: &[(&str, &[u8], &str)] = &[
     (
         "/v1/check",
         b"{\"cost\":\"1\"}",
-        "the body cannot be used: invalid type: string \"1\", expected u64",
+        "the body cannot be used: invalid type: string \"1\", expected a whole number of at least 0",
     ),
     (
         "/v1/check",
@@ -138,7 +138,21 @@ const TABLE: &[(&str, &[u8], &str)] = &[
         b"{\"receipt\":\"a\",\"cost\":1}",
         "the body cannot be used: unknown field `cost`, expected `receipt`",
     ),
-    ("/v1/release", b"{\"lease\":\"nonsense\"}", ""),
+    (
+        "/v1/release",
+        b"{\"lease\":\"nonsense\"}",
+        "this lease was not given out here: send it unchanged",
+    ),
+    (
+        "/v1/release",
+        b"{\"lease\":\"%\"}",
+        "this is no lease: send the text exactly as a check gave it out",
+    ),
+    (
+        "/v1/renew",
+        b"{\"lease\":\"nonsense\"}",
+        "this lease was not given out here: send it unchanged",
+    ),
     (
         "/v1/release",
         b"{\"receipt\":\"x\"}",
