@@ -7,6 +7,7 @@ pub mod writer;
 
 use clap::Args;
 
+use tollbar_daemon::count_flag::count;
 use tollbar_daemon::duration_flag::DurationFlag;
 use tollbar_daemon::usage::Tally;
 
@@ -25,7 +26,7 @@ pub struct MeteringFlags {
     /// How many accounts of a tenant, a subject and a rule are counted apart between two writes; who
     /// comes beyond that counts as `(other)`
     #[arg(long, env = "TOLLBAR_USAGE_ENTRIES", value_name = "COUNT", default_value_t = 100_000,
-          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+          value_parser = count::<u32>(1..=10_000_000))]
     pub(crate) usage_entries: u32,
 }
 

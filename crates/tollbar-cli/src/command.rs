@@ -18,14 +18,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use thiserror::Error;
-use tollbar_rules::FileError;
 
 #[cfg(test)]
 use crate::config::Config;
-use crate::config::ConfigError;
+use crate::config::Unusable;
 use crate::config::file::ConfigFile;
 use crate::config::options::Sources;
 use client::{ApiError, Client, ServerFlags};
@@ -92,15 +92,6 @@ impl<C: Subcommand> RemoteCommand<C> {
 /// The name of the command that serves.
 const SERVE: &str = "serve";
 
-/// Why a command line cannot be used.
-#[derive(Debug, Error)]
-pub(crate) enum ParseError {
-    #[error(transparent)]
-    CommandLine(#[from] clap::Error),
-    #[error(transparent)]
-    File(FileError),
-}
-
 /// What the exit code says, for scripts.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -108,7 +99,7 @@ Exit codes:
   1  something was found: the file has errors (or, with --strict, warnings), or differs from the rules
   2  the command line is wrong, or a file cannot be read
   3  the daemon refuses, and says why
-  4  the daemon cannot be reached, or what answers is none";
+  4  the daemon cannot be reached, or what answers is not a daemon";
 
 /// How a command ended, as its exit code says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,28 +126,36 @@ impl ExitStatus {
 impl Command {
     /// Reads the command line, and the file that it names. Ends the process where that is
     /// wrong, or where nothing but help is asked for.
-    pub(crate) fn read() -> Result<Self, ConfigError> {
-        match Self::parse(std::env::args_os()) {
-            Ok(command) => Ok(command),
-            Err(ParseError::CommandLine(error)) => error.exit(),
-            Err(ParseError::File(error)) => Err(ConfigError::File(error)),
-        }
+    pub(crate) fn read() -> Self {
+        Self::parse(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
-    /// What these arguments say, the program's name first.
+    /// What these arguments say, the program's name first. Options of `serve` that cannot be used are left out and noted,
+    /// so that all of them are told at once.
     pub(crate) fn parse(
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
-    ) -> Result<Self, ParseError> {
-        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    ) -> Result<Self, clap::Error> {
+        let mut arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
         let mut command = Self::clap_command();
-        let mut matches = command.clone().try_get_matches_from(&arguments)?;
+        let mut unusable = Vec::new();
+        let mut matches = loop {
+            match command.clone().try_get_matches_from(&arguments) {
+                Ok(matches) => break matches,
+                Err(error) => {
+                    let rest = without_unusable(&command, &mut arguments, &error);
+                    unusable.push(Unusable::Flag(first_paragraph(&error)));
+                    command = rest.ok_or(error)?;
+                }
+            }
+        };
         let path = match matches.subcommand() {
             Some((SERVE, serve)) => serve.get_one::<PathBuf>("config").cloned(),
             _ => None,
         };
         let mut file = None;
         if let (Some(path), Some(serve)) = (path, command.find_subcommand(SERVE)) {
-            let config_file = ConfigFile::read(serve, &path).map_err(ParseError::File)?;
+            let config_file = ConfigFile::read(serve, &path);
+            unusable.extend(config_file.error.clone().map(Unusable::File));
             // Said again, to a command whose defaults are the file's.
             command = command.mut_subcommand(SERVE, |serve| config_file.apply(serve));
             matches = command.try_get_matches_from(&arguments)?;
@@ -168,6 +167,7 @@ impl Command {
         {
             serve.config.sources = Sources::new(matches, file.as_ref());
             serve.config.close_unrequested_listeners();
+            serve.config.unusable = unusable;
         }
         Ok(parsed)
     }
@@ -222,6 +222,44 @@ fn with_exit_codes(command: clap::Command) -> clap::Command {
     if command.get_after_help().is_some() { command } else { command.after_help(EXIT_CODES) }
 }
 
+/// Leaves out the flag or the variable of `serve` whose value `error` is about. Returns the command that is asked next, or
+/// `None` if the error is of another kind.
+fn without_unusable(
+    command: &clap::Command,
+    arguments: &mut Vec<OsString>,
+    error: &clap::Error,
+) -> Option<clap::Command> {
+    let is_value = matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue);
+    let is_serve = arguments.get(1).is_some_and(|verb| verb == SERVE);
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    // `--max-keys <COUNT>`
+    let flag = option.split(' ').next().filter(|_| is_value && is_serve)?;
+    let is_joined = |argument: &OsString| {
+        argument.to_str().and_then(|text| text.strip_prefix(flag)?.strip_prefix('=')).is_some()
+    };
+    if let Some(at) = arguments.iter().position(|it| it == flag || is_joined(it)) {
+        let end = if is_joined(&arguments[at]) { at + 1 } else { at + 2 };
+        arguments.drain(at..end.min(arguments.len()));
+        return Some(command.clone());
+    }
+    let is_it = |argument: &clap::Arg| {
+        argument.get_env().is_some() && argument.get_long() == flag.strip_prefix("--")
+    };
+    command.find_subcommand(SERVE)?.get_arguments().any(is_it).then(|| {
+        command.clone().mut_subcommand(SERVE, |serve| {
+            serve.mut_args(|it| if is_it(&it) { it.env(Resettable::Reset) } else { it })
+        })
+    })
+}
+
+/// Returns what an error of clap says, without its advice to ask for help.
+fn first_paragraph(error: &clap::Error) -> String {
+    let text = error.to_string();
+    text.split("\n\n").next().unwrap_or_default().trim_end().to_owned()
+}
+
 /// Prints a text. The reader may have stopped: `tollbar rules list | head` is no mistake.
 fn print_text(text: &str) {
     #[expect(clippy::let_underscore_must_use, reason = "a reader that has hung up needs no text")]
@@ -231,6 +269,27 @@ fn print_text(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The reference has one table of exit codes, and `--help` says the same.
+    #[test]
+    fn exit_codes_are_in_the_reference_once() {
+        let reference = include_str!("../../../docs/reference/cli.md");
+        let table = reference.split("## Exit codes\n").nth(1).expect("one section");
+        let rows: Vec<Vec<&str>> = table
+            .lines()
+            .filter_map(|line| line.strip_prefix("| ")?.strip_suffix('|'))
+            .map(|row| row.split('|').map(str::trim).collect())
+            .collect();
+        assert_eq!(rows.len(), 6, "a head and five codes");
+        for (help, column) in [(EXIT_CODES, 1), (serve::AFTER_HELP, 2)] {
+            let codes = help.split("Exit codes:\n").nth(1).expect("exit codes");
+            for line in codes.replace("\n     ", " ").lines() {
+                let (code, meaning) = line.trim().split_once("  ").unwrap();
+                let row = rows.iter().find(|row| row[0] == code).expect(code);
+                assert_eq!(row[column], meaning, "exit code {code}");
+            }
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

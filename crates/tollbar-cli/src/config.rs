@@ -4,6 +4,7 @@
 pub(crate) mod file;
 pub(crate) mod options;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use tracing::warn;
 use tollbar_admin::database::flags::DatabaseFlags;
 use tollbar_admin::operations::AdminFlags;
 use tollbar_admin::usage::MeteringFlags;
+use tollbar_daemon::count_flag::count;
 use tollbar_daemon::files::secret::{self, SecretError};
 use tollbar_daemon::files::{self, file_error_text};
 use tollbar_daemon::header_flags::HeaderFlags;
@@ -82,7 +84,8 @@ pub(crate) struct Config {
 
     /// How often a request with an id is answered again for one charge, up to 255 times. After that it is
     /// charged again
-    #[arg(long, env = "TOLLBAR_REQUEST_ID_REPLAYS", value_name = "COUNT", default_value_t = 8)]
+    #[arg(long, env = "TOLLBAR_REQUEST_ID_REPLAYS", value_name = "COUNT", default_value_t = 8,
+          value_parser = count::<u8>(0..=u8::MAX.into()))]
     pub(crate) request_id_replays: u8,
 
     /// Takes only requests that bear a token in this file, one a line, but for /healthz and /readyz;
@@ -142,13 +145,57 @@ pub(crate) struct Config {
     /// By what each option was given.
     #[arg(skip)]
     pub(crate) sources: Sources,
+
+    /// What of the command line and of the file of --config cannot be used. Such options are at their defaults.
+    #[arg(skip)]
+    pub(crate) unusable: Vec<Unusable>,
+}
+
+/// Options that cannot be used.
+#[derive(Debug, Clone, Error)]
+pub(crate) enum Unusable {
+    #[error("{0}")]
+    Flag(String),
+    #[error("--config: {}", file_error_text(.0))]
+    File(FileError),
+}
+
+/// Everything that is wrong with what the daemon was told, one a line.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigErrors(Vec<ConfigError>);
+
+impl ConfigErrors {
+    /// Takes what was read, or notes why it cannot be used.
+    pub(crate) fn take<T>(&mut self, read: Result<T, impl Into<ConfigError>>) -> Option<T> {
+        read.map_err(|error| self.0.push(error.into())).ok()
+    }
+
+    pub(crate) fn extend(&mut self, errors: impl IntoIterator<Item = impl Into<ConfigError>>) {
+        self.0.extend(errors.into_iter().map(Into::into));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns true if the flags of the store are among the errors, so that it cannot be looked at.
+    pub(crate) fn has_store(&self) -> bool {
+        self.0.iter().any(|error| matches!(error, ConfigError::Store(_)))
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&texts.join("\n"))
+    }
 }
 
 /// What is wrong with what the daemon was told.
 #[derive(Debug, Error)]
 pub(crate) enum ConfigError {
-    #[error("--config: {}", file_error_text(.0))]
-    File(#[source] FileError),
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
     #[error(
         "{flag} {endpoint} is beyond loopback, where anybody could spend your clients' tokens: add \
          --token-file FILE or --tls-client-ca FILE, or --insecure if the network keeps strangers out"
@@ -335,10 +382,15 @@ impl Config {
     }
 
     /// Refuses options that have no effect or exclude each other, and warns of those that a shared file gives.
-    pub(crate) fn check_options(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check_options(&self) -> Result<(), Vec<OptionError>> {
         for warning in options::check(self)? {
             warn!("{warning}");
         }
+        Ok(())
+    }
+
+    /// Refuses a daemon that listens nowhere.
+    pub(crate) fn check_listeners(&self) -> Result<(), ConfigError> {
         let (proxy, admin) = (self.gateway.endpoint(), self.admin_endpoint());
         let endpoints = self.endpoints().map(|(_, endpoint)| endpoint);
         if endpoints.into_iter().chain([&proxy, &admin]).all(|endpoint| *endpoint == Endpoint::Off)
@@ -361,24 +413,29 @@ impl Config {
         Ok(Tls::read(&self.tls, &listeners, now)?)
     }
 
-    /// Refuses to listen where anybody could ask, unless it is said that this is meant.
-    pub(crate) fn check_exposure(&self) -> Result<(), ConfigError> {
-        let exposed = self.endpoints().into_iter().find(|(flag, endpoint)| {
-            !endpoint.is_local() && !self.asks_who(flag) && !self.insecure
-        });
-        if let Some((flag, endpoint)) = exposed {
-            return Err(ConfigError::Exposed { flag, endpoint: endpoint.clone() });
+    /// Returns every listener that anybody could ask, unless it is said that this is meant.
+    pub(crate) fn exposures(&self) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        if !self.insecure {
+            let is_exposed = |(flag, endpoint): &(&'static str, &Endpoint)| {
+                !endpoint.is_local() && !self.asks_who(flag)
+            };
+            let exposed = self.endpoints().into_iter().filter(is_exposed);
+            errors.extend(exposed.map(|(flag, endpoint)| {
+                let endpoint = endpoint.clone();
+                ConfigError::Exposed { flag, endpoint }
+            }));
         }
         let is_loopback = self.listen.is_local() && matches!(self.listen, Endpoint::Tcp(_));
         if !self.allowed_hosts.is_empty() && !is_loopback {
-            return Err(ConfigError::AllowedHosts { endpoint: self.listen.clone() });
+            errors.push(ConfigError::AllowedHosts { endpoint: self.listen.clone() });
         }
         // The admin API always asks who is there; what is asked for must not be read on its way.
         let admin = self.admin_endpoint();
         if !admin.is_local() && !self.tls.is_given("--admin") && !self.insecure {
-            return Err(ConfigError::AdminExposed { endpoint: admin });
+            errors.push(ConfigError::AdminExposed { endpoint: admin });
         }
-        Ok(())
+        errors
     }
 
     /// Sees to it that there can be as many connections as are allowed.

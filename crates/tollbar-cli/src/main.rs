@@ -14,11 +14,5 @@ use std::process::ExitCode;
 
 /// Reads the command line and does what it says.
 fn main() -> ExitCode {
-    match command::Command::read() {
-        Ok(command) => command.run(),
-        Err(error) => {
-            eprintln!("{error}");
-            command::ExitStatus::UsageError.code()
-        }
-    }
+    command::Command::read().run()
 }

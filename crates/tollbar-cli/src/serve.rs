@@ -18,7 +18,7 @@ use tollbar::{Clock, SnapshotError, SystemClock};
 use tollbar_rules::{AsyncEngine, RuleSet, RuleSetError};
 use tracing::{error, info, warn};
 
-use crate::config::{Config, ConfigError, IdleField};
+use crate::config::{Config, ConfigError, ConfigErrors, IdleField};
 use database::{Database, DatabaseError};
 use periodic::RuleWarningLog;
 use reload::{ReloadTask, Reloader, warn_of};
@@ -40,9 +40,9 @@ use tollbar_daemon::protocol::http::{Callers, Http};
 use tollbar_daemon::protocol::proxy::{GatewayFlagsError, PreparedProxy};
 use tollbar_daemon::protocol::resp::Resp;
 use tollbar_daemon::shutdown::{ShutdownSignal, ShutdownTrigger};
+use tollbar_daemon::store::StoreFlagsError;
 use tollbar_daemon::store::counters::Counters;
 use tollbar_daemon::store::snapshot::{SNAPSHOT, SnapshotFile, snapshot_error_text};
-use tollbar_daemon::store::{StoreFlagsError, StoreProbe};
 use tollbar_daemon::telemetry::{Traces, TracesError};
 use tollbar_daemon::token::Tokens;
 
@@ -83,30 +83,45 @@ pub(crate) enum ServeError {
     Runtime(#[from] io::Error),
 }
 
-/// Reads what `config` names. Serves nothing.
-pub(crate) fn prepare(config: Config) -> Result<PreparedConfig, ConfigError> {
-    config.check_options()?;
-    config.check_exposure()?;
-    let tokens = config.read_tokens()?;
-    let receipt_secret = config.read_receipt_secret()?;
-    let tls = config.read_tls(SystemClock::new().now())?;
-    let file = config.read_rules()?;
-    warn_of(&file.warnings, config.database.database.is_some());
-    let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
-    let trust = Arc::new(config.proxies.trust()?);
-    config.store.check()?;
-    let proxy = config.gateway.prepare(&config.proxies, &trust, config.bounds)?;
-    config.allow_open_files()?;
-    Ok(PreparedConfig {
-        config,
-        rules: file.rules,
-        receipt_secret,
-        tokens,
-        tls,
-        envoy,
-        trust,
-        proxy,
-    })
+/// Reads what `config` names. Serves nothing. The error has everything that is wrong, not only the first mistake.
+pub(crate) fn prepare(config: Config) -> Result<PreparedConfig, ConfigErrors> {
+    let mut errors = ConfigErrors::default();
+    errors.extend(config.unusable.iter().cloned());
+    // Options at their defaults because they cannot be used would make others look wrong.
+    if config.unusable.is_empty() {
+        errors.extend(config.check_options().err().into_iter().flatten());
+        errors.take(config.check_listeners());
+        errors.extend(config.exposures());
+    }
+    let tokens = errors.take(config.read_tokens());
+    let receipt_secret = errors.take(config.read_receipt_secret());
+    let tls = errors.take(config.read_tls(SystemClock::new().now()));
+    let rules = errors.take(config.read_rules()).map(|file| {
+        warn_of(&file.warnings, config.database.database.is_some());
+        file.rules
+    });
+    let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone());
+    let envoy = errors.take(envoy.map_err(ConfigError::Envoy));
+    let trust = errors.take(config.proxies.trust()).map(Arc::new);
+    errors.take(config.store.check());
+    let proxy = trust.as_ref().and_then(|trust| {
+        errors.take(config.gateway.prepare(&config.proxies, trust, config.bounds))
+    });
+    errors.take(config.allow_open_files());
+    match (rules, receipt_secret, tokens, tls, envoy, trust, proxy) {
+        (
+            Some(rules),
+            Some(receipt_secret),
+            Some(tokens),
+            Some(tls),
+            Some(envoy),
+            Some(trust),
+            Some(proxy),
+        ) if errors.is_empty() => {
+            Ok(PreparedConfig { config, rules, receipt_secret, tokens, tls, envoy, trust, proxy })
+        }
+        _ => Err(errors),
+    }
 }
 
 impl PreparedConfig {
@@ -114,11 +129,6 @@ impl PreparedConfig {
     /// database too.
     pub(crate) fn warn_of_idle_fields(&self) {
         self.config.idle_fields(&self.rules).iter().for_each(IdleField::log);
-    }
-
-    /// Writes, reads and expires a key at every server of the store.
-    pub(crate) fn probe_store(&self) -> Result<StoreProbe, StoreFlagsError> {
-        self.config.store.probe()
     }
 }
 

@@ -12,7 +12,7 @@
 //! | [`clock_watch`] | whether somebody has set the machine's clock |
 //! | [`tasks`], [`panics`] | what runs beside requests, and is started again; what ends by a mistake of ours |
 //! | [`problem`], [`openapi`] | errors and documents of both HTTP interfaces |
-//! | [`token`], [`auth_failures`], [`files`], [`duration_flag`], [`rfc3339`] | tokens of clients, wrong ones, small files, durations behind flags, times as text |
+//! | [`token`], [`auth_failures`], [`files`], [`count_flag`], [`duration_flag`], [`rfc3339`] | tokens of clients, wrong ones, small files, numbers and durations behind flags, times as text |
 //! | [`header_flags`] | which headers tell clients of their limits, and the jitter of their waits |
 //! | [`wait_flags`] | how long requests wait in queues inside the daemon, and how many |
 //! | [`background`] | work on threads that give way to requests |
@@ -34,6 +34,7 @@
 pub mod auth_failures;
 pub mod background;
 pub mod clock_watch;
+pub mod count_flag;
 pub mod daemon;
 pub mod decision_log;
 pub mod duration_flag;

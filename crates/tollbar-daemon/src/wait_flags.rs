@@ -3,6 +3,7 @@
 use clap::Args;
 use tollbar_http::QueueWaiters;
 
+use crate::count_flag::count;
 use crate::duration_flag::DurationFlag;
 
 /// The flags about requests that wait in queues.
@@ -14,7 +15,8 @@ pub struct WaitFlags {
     max_wait: DurationFlag,
 
     /// How many such requests wait at once under one rule for one tenant. More are denied
-    #[arg(long, env = "TOLLBAR_MAX_WAITERS", value_name = "COUNT", default_value_t = 256)]
+    #[arg(long, env = "TOLLBAR_MAX_WAITERS", value_name = "COUNT", default_value_t = 256,
+          value_parser = count::<u32>(0..=u32::MAX.into()))]
     max_waiters: u32,
 }
 

@@ -1,8 +1,11 @@
-//! Dates as people write them: `2027-01-01`, `2027-01-01T12:00:00Z`, `2027-01-01T12:00:00+02:00`.
+//! Dates as people write them: `2027-01-01`, `2027-01-01T12:00:00Z`, `2027-01-01T12:00:00+02:00`. And as they read
+//! them: `1 Jan 2027, 12:00 UTC`.
+
+use std::time::Duration;
 
 use jiff::civil::Date;
 use jiff::tz::Offset;
-use tollbar::Timestamp;
+use tollbar::{Timestamp, readable_duration};
 
 /// The instant a text means; a date alone is its first instant in UTC. `None` for anything else,
 /// and for what is before 1970. What is smaller than a microsecond is left out.
@@ -30,10 +33,37 @@ pub fn parse_instant(text: &str) -> Option<Timestamp> {
 }
 
 /// An instant as a text that reads as it: `2027-01-01T12:00:00Z`, with a fraction where it has one.
+#[cfg(any(test, feature = "admin"))]
 pub(crate) fn instant_text(instant: Timestamp) -> String {
     // Instants end in 2255, where jiff's do not.
     let micros = instant.as_micros().cast_signed();
     jiff::Timestamp::from_microsecond(micros).unwrap_or_default().to_string()
+}
+
+/// Returns an instant as people read it, rounded up to the minute: `1 Dec 2026, 00:00 UTC`.
+#[must_use]
+pub fn readable_instant(instant: Timestamp) -> String {
+    const MINUTE_US: u64 = 60_000_000;
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    // Instants end in 2255, where jiff's do not.
+    let micros = instant.as_micros().div_ceil(MINUTE_US) * MINUTE_US;
+    let at = jiff::Timestamp::from_microsecond(micros.cast_signed()).unwrap_or_default();
+    let at = Offset::UTC.to_datetime(at);
+    let month = MONTHS[usize::from(at.month().unsigned_abs() - 1)];
+    format!("{} {month} {}, {:02}:{:02} UTC", at.day(), at.year(), at.hour(), at.minute())
+}
+
+/// Returns how long a wait from `start` on lasts, for people: `9 s`, `5 min`, `14 days (until 1 Dec 2026, 00:00 UTC)`. A
+/// wait of two hours and more is rounded down, because its end is there too.
+#[must_use]
+pub fn readable_wait(wait: Duration, start: Timestamp) -> String {
+    let roughly = match wait.as_secs() {
+        ..7_200 => return readable_duration(wait),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} days", seconds / 86_400),
+    };
+    format!("{roughly} (until {})", readable_instant(start.after(wait)))
 }
 
 /// `+05:30` as minutes east of UTC; `Z` is none.
@@ -114,6 +144,22 @@ mod tests {
             assert_eq!(parse_instant(&instant_text(instant)), Some(instant), "{day}");
         }
         let _ = instant_text(Timestamp::MAX);
+    }
+
+    #[test]
+    fn people_read_a_wait_with_its_end_where_it_is_long() {
+        let monday = parse_instant("2026-11-16T19:17:14.093Z").unwrap();
+        for (wait_ms, text) in [
+            (250, "250 ms"),
+            (9_000, "9 s"),
+            (300_001, "6 min"),
+            (7_200_000, "2 h (until 16 Nov 2026, 21:18 UTC)"),
+            (1_226_565_907, "14 days (until 1 Dec 2026, 00:00 UTC)"),
+            (1_226_565_908, "14 days (until 1 Dec 2026, 00:01 UTC)"),
+        ] {
+            assert_eq!(readable_wait(Duration::from_millis(wait_ms), monday), text);
+        }
+        let _ = readable_wait(Duration::MAX, Timestamp::MAX);
     }
 
     #[test]

@@ -251,7 +251,17 @@ impl Explainer<'_> {
             _ => None,
         };
         let (fate, why) = match fate {
-            None => (RuleFate::NotMatched, self.why_not(rule)),
+            None => match self.selection.denial {
+                // A ban under every rule comes before all of them.
+                Some(StoredReason::Banned { rule: None, ban, .. }) => {
+                    let subject = self.banned_subject(ban);
+                    (
+                        RuleFate::NotMatched,
+                        format!("it was not asked: `{subject}` is banned under every rule"),
+                    )
+                }
+                _ => (RuleFate::NotMatched, self.why_not(rule)),
+            },
             Some(fate) => self.why(rule, fate),
         };
         let boost = first.and_then(|selected| self.boost(&self.limits[selected]));
@@ -356,13 +366,20 @@ impl Explainer<'_> {
         }
     }
 
+    /// Returns who is banned.
+    fn banned_subject(&self, ban: usize) -> String {
+        let overrides = self.snapshot.overrides.as_ref();
+        overrides.map_or_else(String::new, |overrides| overrides.get(ban).subject.to_string())
+    }
+
     /// Until when and why, of a ban or a boost.
     fn until_and_reason(&self, at: usize) -> String {
         let Some(overrides) = &self.snapshot.overrides else {
             return String::new();
         };
         let entry = overrides.get(at);
-        let until = entry.until.map(|until| format!(" until {}", crate::date::instant_text(until)));
+        let until =
+            entry.until.map(|until| format!(" until {}", crate::date::readable_instant(until)));
         let reason = entry.reason.as_deref().map(|reason| format!(": {reason}"));
         format!("{}{}", until.unwrap_or_default(), reason.unwrap_or_default())
     }
@@ -401,8 +418,10 @@ impl Explainer<'_> {
                     .to_owned()
             }
             (Some(StoredReason::Banned { rule, ban, .. }), ..) => {
-                let under = rule.map_or_else(String::new, |at| format!(" under `{}`", name(at)));
-                format!("denied: the subject is banned{under}{}", self.until_and_reason(ban))
+                let under = rule
+                    .map_or_else(|| "every rule".to_owned(), |at| format!("`{}`", name(at)));
+                let (subject, until) = (self.banned_subject(ban), self.until_and_reason(ban));
+                format!("denied: `{subject}` is banned under {under}{until}")
             }
             (Some(StoredReason::TooManyLimits { count }), ..) => {
                 format!(

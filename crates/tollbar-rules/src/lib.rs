@@ -81,6 +81,7 @@ mod snapshot;
 mod verdict;
 mod watch;
 
+pub use date::{readable_instant, readable_wait};
 pub use engine::ahead_of_clock::{AheadDenial, AheadNews, AheadOfClock};
 pub use engine::global_overrides::GlobalOverrides;
 pub use engine::hold::{Hold, LimitSettlement, RuleSettlement, TokenError};
@@ -114,5 +115,5 @@ pub use verdict::denial::DenialCode;
 pub use verdict::standalone::StandaloneLimit;
 pub use verdict::summary::{CheckOutcome, Summary};
 pub use verdict::usage_record::UsageRecord;
-pub use verdict::{Enforcement, Reason, RuleDecision, Verdict};
+pub use verdict::{Enforcement, GLOBAL_BAN, Reason, RuleDecision, Verdict};
 pub use watch::{ReloadReport, RuleWatch, WatchGuard};

@@ -83,6 +83,10 @@ pub enum Reason<'v> {
     Unsupported,
 }
 
+/// What logs and pages show in place of a rule if a ban under every rule has denied a request. The name of a rule has no
+/// space.
+pub const GLOBAL_BAN: &str = "global ban";
+
 /// A [`Reason`] as a verdict stores it: rules, exemptions and bans by their places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoredReason {
@@ -243,6 +247,15 @@ impl Verdict {
             | StoredReason::InvalidCost { rule }
             | StoredReason::Banned { rule: Some(rule), .. } => Some(self.snapshot.rule(rule)),
             _ => self.binding.map(|at| self.snapshot.rule(self.decisions[at].rule)),
+        }
+    }
+
+    /// Returns the name of the rule that binds, or [`GLOBAL_BAN`] for a ban under every rule. `None` if no rule binds.
+    #[must_use]
+    pub fn decided_by(&self) -> Option<&str> {
+        match self.reason {
+            StoredReason::Banned { rule: None, .. } => Some(GLOBAL_BAN),
+            _ => self.rule().map(|rule| &*rule.name),
         }
     }
 

@@ -129,4 +129,6 @@ pub use policy::concurrency::Concurrency;
 pub use policy::{Policy, PolicyParts};
 pub use receipt::{RECEIPT_BYTES_MAX, Receipt, ReceiptError, ReceiptKey};
 pub use store::{Batch, Charge, Consistency, Entry, Feature, Reply, Role, Store, StoreError};
-pub use units::{DurationError, IntoRate, Rate, RateError, Timestamp, parse_duration};
+pub use units::{
+    DurationError, IntoRate, Rate, RateError, Timestamp, parse_duration, readable_duration,
+};

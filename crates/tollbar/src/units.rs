@@ -5,6 +5,7 @@
 
 pub(crate) mod date;
 mod parse;
+mod readable;
 
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::units::date::Date;
 
 pub use parse::{DurationError, RateError, parse_duration};
+pub use readable::readable_duration;
 
 /// A point in time: whole microseconds since 1970-01-01 UTC.
 ///

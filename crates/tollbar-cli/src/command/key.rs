@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use hyper::Method;
 use serde_json::{Value, json};
+use tollbar_daemon::count_flag::count;
 
 use super::ExitStatus;
 use super::client::{ApiError, ApiRequest, Client, Query, segment};
@@ -53,7 +54,7 @@ pub(crate) enum KeyCommand {
         rule: Option<String>,
 
         /// How many
-        #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = count::<u32>(1..=1000))]
         limit: u32,
     },
 }

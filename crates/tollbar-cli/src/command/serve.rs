@@ -5,8 +5,8 @@ use tracing::error;
 
 use super::ExitStatus;
 use crate::config::Config;
-use crate::serve::{self, PreparedConfig};
-use tollbar_daemon::store::{FaultKind, StoreFault, StoreProbe};
+use crate::serve;
+use tollbar_daemon::store::{FaultKind, StoreFault, StoreFlags, StoreProbe};
 use tollbar_daemon::{panics, telemetry};
 
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ pub(crate) struct ServeArgs {
     check_config: bool,
 }
 
-const AFTER_HELP: &str = "\
+pub(super) const AFTER_HELP: &str = "\
 A flag goes before its variable, a variable before the file of --config, the file before the default.
 
 Signals:
@@ -33,9 +33,10 @@ Exit codes:
      or, with --check-config, the store refuses
   2  flags, rules, certificates or tokens cannot be used";
 
-/// Says whether the store takes writes. A store that is away is no reason to fail: the daemon starts without it.
-fn check_store(prepared: &PreparedConfig) -> ExitStatus {
-    let StoreProbe { faults, error } = match prepared.probe_store() {
+/// Says whether the store takes writes: writes, reads and expires a key at every server of it. A store that is away is no
+/// reason to fail: the daemon starts without it.
+fn check_store(store: &StoreFlags) -> ExitStatus {
+    let StoreProbe { faults, error } = match store.probe() {
         Ok(probe) => probe,
         Err(error) => {
             eprintln!("{error}");
@@ -50,28 +51,44 @@ fn check_store(prepared: &PreparedConfig) -> ExitStatus {
     }
     let refuses =
         |fault: &StoreFault| matches!(fault.kind, FaultKind::Refused(_) | FaultKind::Unserved);
-    if faults.iter().any(refuses) {
-        return ExitStatus::Findings;
+    if faults.iter().any(refuses) { ExitStatus::Findings } else { ExitStatus::Success }
+}
+
+/// Says everything that is wrong, with the configuration and with the store.
+fn check_config(config: Config) -> ExitStatus {
+    let store = config.store.clone();
+    let prepared = serve::prepare(config);
+    if let Err(errors) = &prepared {
+        eprintln!("{errors}");
     }
-    println!("all is well: {} rules", prepared.rules.len());
-    ExitStatus::Success
+    let is_readable = prepared.as_ref().err().is_none_or(|errors| !errors.has_store());
+    let of_store = if is_readable { check_store(&store) } else { ExitStatus::UsageError };
+    match prepared {
+        Err(_) => ExitStatus::UsageError,
+        Ok(prepared) => {
+            prepared.warn_of_idle_fields();
+            if of_store == ExitStatus::Success {
+                println!("all is well: {} rules", prepared.rules.len());
+            }
+            of_store
+        }
+    }
 }
 
 impl ServeArgs {
     pub(crate) fn run(self) -> ExitStatus {
         let _log = telemetry::start(self.config.log);
         panics::install_hook();
+        if self.check_config {
+            return check_config(self.config);
+        }
         let prepared = match serve::prepare(self.config) {
             Ok(prepared) => prepared,
-            Err(error) => {
-                eprintln!("{error}");
+            Err(errors) => {
+                eprintln!("{errors}");
                 return ExitStatus::UsageError;
             }
         };
-        if self.check_config {
-            prepared.warn_of_idle_fields();
-            return check_store(&prepared);
-        }
         match serve::run(prepared) {
             Ok(()) => ExitStatus::Success,
             Err(error) => {

@@ -24,24 +24,27 @@ const WHAT: &str = "the names of flags and what they take, such as `listen: 127.
 /// A file that was read: what it says, and where.
 pub(crate) struct ConfigFile {
     path: PathBuf,
+    /// What it says that can be used.
     defaults: Vec<FlagDefault>,
+    /// Everything else.
+    pub(crate) error: Option<FileError>,
 }
 
 impl ConfigFile {
     /// Reads what the file says to the flags of `command`.
-    pub(crate) fn read(command: &Command, path: &Path) -> Result<Self, FileError> {
-        files::check_config_file(path).map_err(|error| FileError::Read {
-            file: path.display().to_string(),
-            source: Arc::new(error),
-        })?;
+    pub(crate) fn read(command: &Command, path: &Path) -> Self {
         let arguments = arguments(command);
-        let read = |reader: &mut Reader, top: &Field<'_>| {
-            let mut settings = ConfigReader { arguments: &arguments, defaults: BTreeMap::new() };
-            settings.read(reader, top, "")?;
-            Some(settings.defaults)
+        let mut settings = ConfigReader { arguments: &arguments, defaults: BTreeMap::new() };
+        let read = |reader: &mut Reader, top: &Field<'_>| settings.read(reader, top, "");
+        let error = match files::check_config_file(path) {
+            Ok(()) => yaml::read_file(path, WHAT, read).err(),
+            Err(error) => {
+                let file = path.display().to_string();
+                Some(FileError::Read { file, source: Arc::new(error) })
+            }
         };
-        let (defaults, _) = yaml::read_file(path, WHAT, read)?;
-        Ok(Self { path: path.to_owned(), defaults: defaults.into_values().collect() })
+        let defaults = settings.defaults.into_values().collect();
+        Self { path: path.to_owned(), defaults, error }
     }
 
     /// `command`, whose flags have what the file says as their defaults.

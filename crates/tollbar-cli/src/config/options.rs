@@ -251,27 +251,28 @@ pub(crate) enum OptionError {
     Conflict { options: [String; 2], advice: &'static str },
 }
 
-/// Refuses options that have no effect or exclude each other. Returns those that the file says and that have none
-/// because a flag or a variable goes before the file: the file may be shared, so that they are no error.
-pub(crate) fn check(config: &Config) -> Result<Vec<OptionError>, OptionError> {
+/// Refuses options that have no effect or exclude each other, all at once. Returns those that the file says and that
+/// have none because a flag or a variable goes before the file: the file may be shared, so that they are no error.
+pub(crate) fn check(config: &Config) -> Result<Vec<OptionError>, Vec<OptionError>> {
     let sources = &config.sources;
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     for Conflict { options, advice } in CONFLICTS {
         if options.iter().all(|id| sources.is_on(id)) {
             let options = options.map(|id| sources.name_of(id));
-            return Err(OptionError::Conflict { options, advice });
+            errors.push(OptionError::Conflict { options, advice });
         }
     }
-    let mut warnings = Vec::new();
     for row in OPTIONS.iter().filter(|row| sources.is_on(row.id)) {
         let Some(Missing { needed, deciders }) = row.missing(config) else { continue };
         let error = OptionError::NoEffect { option: sources.name_of(row.id), needed };
         let is_overridden = deciders.iter().any(|id| sources.goes_before_the_file(id));
-        if !(sources.is_in_file(row.id) && is_overridden) {
-            return Err(error);
+        if sources.is_in_file(row.id) && is_overridden {
+            warnings.push(error);
+        } else {
+            errors.push(error);
         }
-        warnings.push(error);
     }
-    Ok(warnings)
+    if errors.is_empty() { Ok(warnings) } else { Err(errors) }
 }
 
 /// What an option lacks to have an effect, and the options that decide it.

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
+use crate::admin_daemon::{first_token, send};
 use crate::common::{Daemon, Scratch, serve, status};
 use tollbar_proto::client::Client;
 use tollbar_proto::v1::CheckRequest;
@@ -399,6 +400,35 @@ fn texts_of_others_are_texts_on_every_page() {
     let page = admin.get("/");
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "{page}");
     assert!(page.contains("\\u{202e}</span>nimda"), "{page}");
+}
+
+/// The log and the live view had no rule to show for a ban under every rule, and the explanation did not say whose it was.
+#[test]
+fn a_global_ban_is_named_in_the_log_the_live_view_and_the_explanation() {
+    let scratch = Scratch::new("dashboard-global-ban");
+    let rules = scratch.file("rules.yaml", RULES);
+    let database = scratch.path("rules.sqlite");
+    let mut daemon =
+        Daemon::start_logged(&["--rules", &rules, "--database", &database, "--log-denials", "9"]);
+    let token = first_token(&daemon).unwrap();
+    let admin = WebSession::signed_in(&daemon, &token);
+    let ban = br#"{ "subject": "user:9", "reason": "abuse", "expiresAt": "2070-01-01" }"#;
+    let lines = format!("authorization: Bearer {token}\r\n");
+    let address = daemon.address("admin");
+    send(address, "POST", "/v1/rate-limit/keys/ban", &lines, ban).expect(201);
+    let denied = daemon.post("/v1/check", r#"{"path":"/once","attributes":{"user":"9"}}"#);
+    assert_eq!(status(&denied), 429, "{denied}");
+    let line = daemon.logged("denied");
+    assert!(line.contains("rule=\"global ban\"") && line.contains("code=\"banned\""), "{line}");
+    let page = admin.get("/");
+    assert!(page.contains("<span class=\"rule\">global ban</span>"), "{page}");
+    let id = line.split("decision_id=").nth(1).unwrap().split(' ').next().unwrap();
+    let page = admin.get(&format!("/explain?about={id}"));
+    let until = "until 1 Jan 2070, 00:00 UTC";
+    let why = format!("`user:9` is banned under every rule {until}: abuse.");
+    assert!(page.contains(&why) && page.contains(&format!(" days ({until})")), "{page}");
+    let page = admin.get("/explain?path=/once&attributes=user=9");
+    assert!(page.contains(&why), "{page}");
 }
 
 #[test]

@@ -191,6 +191,36 @@ fn who_cannot_be_reached_is_told_apart_from_who_refuses() {
     transcript.compare("errors");
 }
 
+/// The codes of the one table in docs/reference/cli.md.
+#[test]
+fn commands_end_with_the_exit_codes_of_the_reference() {
+    let scratch = Scratch::new("cli-exit-codes");
+    let good = scratch.file("good.yaml", FILE);
+    let bad = scratch.file("bad.yaml", "rules:\n- { name: a, limt: 10/s }\n");
+    let daemon = Daemon::start(&["--database", &scratch.path("a.sqlite")]);
+    let admin = format!("http://{}", daemon.address("admin"));
+    let http = format!("http://{}", daemon.address("http"));
+    let token = format!("tbar_{}", "0".repeat(64));
+    for (args, code) in [
+        (&["--version"][..], 0),
+        (&["rules", "check", &good], 0),
+        (&["rules", "check", &bad], 1),
+        (&["rules", "chek", &good], 2),
+        (&["rules", "check", "/no/such/file"], 2),
+        (&["nodes", "--server", &admin], 3),
+        (&["nodes", "--server", &http], 4),
+        (&["nodes", "--server", "http://127.0.0.1:1"], 4),
+        (&["serve", "--check-config", "--rules", &good], 0),
+        (&["serve", "--listen", daemon.address("http")], 1),
+        (&["serve", "--rules", &bad], 2),
+        (&["serve", "--max-keys", "lots"], 2),
+    ] {
+        let run = transcript::tollbar().args(args).env("TOLLBAR_TOKEN", &token).output().unwrap();
+        let told = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(code), "{args:?}: {told}");
+    }
+}
+
 /// The exit code of `tollbar nodes`, and what it prints.
 fn nodes(daemon: &Daemon, flags: &[&str]) -> (Option<i32>, String) {
     let token =

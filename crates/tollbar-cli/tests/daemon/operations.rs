@@ -109,6 +109,55 @@ fn a_file_of_settings_is_checked_with_its_lines() {
     assert!(err.starts_with(&format!("--config: cannot read {absent}: ")), "{err}");
 }
 
+/// Only the first mistake was told, so that people corrected one at a time.
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let scratch = Scratch::new("all-at-once");
+    let rules = "rules:\n- { name: a, limt: 1/s }\n- { name: b, limit: 0/s }";
+    let rules = scratch.file("rules.yaml", rules);
+    let tokens = scratch.secret("tokens", "short\n");
+    let config = format!(
+        "max_keys: lots\nrules: {rules}\nlisten: everywhere\ntoken_file: {tokens}\nstore_raw_keys: true\n"
+    );
+    let config = scratch.file("config.yaml", &config);
+    let check = |args: &[&str], (name, value): (&str, &str)| {
+        let args = [&["--check-config"], args].concat();
+        let output = serve(&args).env(name, value).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // Wrong values of flags and variables, settings of the file, the files that they name, and the store.
+    let args = ["--config", &config, "--usage-entries", "few", "--idle-timeout=never"];
+    let files = ["--tls-cert=/no/cert", "--tls-key=/no/key", "--store=redis://127.0.0.1:1"];
+    let told = check(&[&args[..], &files].concat(), ("TOLLBAR_MAX_CONNECTIONS", "many"));
+    for expected in [
+        "error: invalid value 'few' for '--usage-entries <COUNT>': write a whole number from 1 to",
+        "error: invalid value 'many' for '--max-connections <COUNT>': write a whole number from 1",
+        "error: invalid value 'never' for '--idle-timeout <TIME>': ",
+        &format!("--config: {config}:1:11: max_keys: write a whole number from 1000 to"),
+        &format!("{config}:3:9: listen: cannot listen on `everywhere`: write "),
+        &format!("--token-file: {tokens} holds no tokens"),
+        "--tls-cert: cannot read /no/cert",
+        &format!("--rules: {rules}:2:"),
+        &format!("{rules}:3:"),
+        "--store: 127.0.0.1:1 cannot be reached",
+    ] {
+        assert!(told.contains(expected), "`{expected}` is not in {told}");
+    }
+    // Options that have no effect, exclude each other or expose a listener.
+    let args = ["--limit=1/s", "--rules", &rules, "--node=a", "--listen=0.0.0.0:0"];
+    let told = check(&[&args[..], &["--grpc=0.0.0.0:0"]].concat(), ("TOLLBAR_RESP", "off"));
+    for expected in [
+        "--limit and --rules exclude each other",
+        "--node has no effect without --database",
+        "--listen 0.0.0.0:0 is beyond loopback",
+        "--grpc 0.0.0.0:0 is beyond loopback",
+        &format!("--rules: {rules}:2:"),
+    ] {
+        assert!(told.contains(expected), "`{expected}` is not in {told}");
+    }
+}
+
 #[test]
 fn rules_that_change_are_put_in_force_and_bad_ones_are_not() {
     let scratch = Scratch::new("watch");

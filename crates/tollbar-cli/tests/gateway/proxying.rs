@@ -583,6 +583,8 @@ fn what_cannot_be_meant_is_refused_with_what_to_write() {
         (&["--upstream", "127.0.0.1:3000"], "such as http://127.0.0.1:3000"),
         (&["--upstream", "http://127.0.0.1:3000/path"], "no path behind it"),
         (&["--limit", "lots"], "--limit"),
+        // Was reported as a mistake of --rules, which nobody had given.
+        (&["--limit", "0/min"], "invalid value '0/min' for '--limit <RATE>': the limit is 0"),
         (&["--limit", "1/s", "--rules", "x.yaml"], "--limit and --rules exclude each other"),
         (&["--upstream", "http://127.0.0.1:1", "--exempt-paths", "health"], "begin it with `/`"),
         (&["--upstream", "http://127.0.0.1:1", "--exempt-paths", "/a/*"], "`unlimited: true`"),

@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::Command;
 
+use tollbar_testkit::redis::process::RedisProcess;
+
 use crate::common::{Daemon, Scratch};
 
 const RULES: &str = "rules: [{ name: per_client, limit: 10/day, burst: 10 }]";
@@ -22,7 +24,11 @@ fn redis_cli(daemon: &Daemon, words: &[&str]) -> String {
 
 /// All that is answered to `input`, up to the end of the connection.
 fn exchange(daemon: &Daemon, input: &[u8]) -> String {
-    let mut stream = TcpStream::connect(daemon.address("resp")).unwrap();
+    exchange_with(daemon.address("resp"), input)
+}
+
+fn exchange_with(address: &str, input: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(input).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut answer = String::new();
@@ -75,22 +81,82 @@ fn redis_cli_shows_the_token() {
     assert_eq!(daemon.stop(), 0);
 }
 
+/// Runs a client's script against daemons without and with a token: its arguments are the port and the token.
+fn run_client(name: &str, command: impl Fn() -> Command) {
+    let scratch = Scratch::new(name);
+    let rules = scratch.file("rules.yaml", RULES);
+    let token = scratch.file("token", TOKEN);
+    for (flags, shown) in [(&[][..], &[][..]), (&["--token-file", &token], &[TOKEN])] {
+        let daemon = Daemon::start(&[&["--rules", &rules], flags].concat());
+        let run = command().arg(port(&daemon)).args(shown).output().unwrap();
+        let told = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{told}");
+        assert_eq!(daemon.stop(), 0);
+    }
+}
+
 #[test]
 fn redis_py_is_answered() {
     let Ok(python) = std::env::var("TOLLBAR_PYTHON") else {
         panic!("run cargo xtask test, which sets TOLLBAR_PYTHON: a Python with the package redis");
     };
-    let scratch = Scratch::new("resp-py");
-    let rules = scratch.file("rules.yaml", RULES);
-    let token = scratch.file("token", TOKEN);
-    for (flags, shown) in [(&[][..], &[][..]), (&["--token-file", &token], &[TOKEN])] {
-        let daemon = Daemon::start(&[&["--rules", &rules], flags].concat());
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resp.py");
-        let run = Command::new(&python).args([script, port(&daemon)]).args(shown).output().unwrap();
-        let told = String::from_utf8_lossy(&run.stderr);
-        assert!(run.status.success(), "{told}");
-        assert_eq!(daemon.stop(), 0);
+    run_client("resp-py", || {
+        let mut command = Command::new(&python);
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resp.py"));
+        command
+    });
+}
+
+/// A Redis says what is right. Both get the same lines and must give the same replies.
+#[test]
+fn transactions_are_answered_as_redis_does() {
+    let redis = RedisProcess::start();
+    let daemon = Daemon::start(&[]);
+    for lines in [
+        &["MULTI", "PING", "ECHO a", "EXEC", "PING"][..],
+        &["MULTI", "EXEC"],
+        &["multi", "ping", "exec"],
+        &["EXEC"],
+        &["DISCARD"],
+        &["MULTI", "PING", "DISCARD", "EXEC"],
+        &["MULTI", "MULTI", "PING", "EXEC"],
+        &["MULTI", "WATCH a", "PING", "EXEC"],
+        &["MULTI", "ECHO", "PING", "EXEC", "EXEC"],
+        &["MULTI", "PING a b", "PING", "EXEC"],
+        &["MULTI x", "EXEC"],
+        &["MULTI", "MULTI x", "PING", "EXEC"],
+        &["MULTI", "DISCARD x", "EXEC"],
+        &["MULTI", "PING", "EXEC x", "EXEC"],
+        &["EXEC x"],
+        &["MULTI", "PING", "RESET", "EXEC"],
+        &["MULTI", "PING", "QUIT", "PING"],
+        &["MULTI", "ECHO \"a b\"", "", "EXEC"],
+        &["HELLO 9", "MULTI", "PING", "EXEC"],
+        &["POST / HTTP/1.1", "PING"],
+        &["Host: x", "PING"],
+        &["MULTI", "post", "EXEC"],
+    ] {
+        let input: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        let expected = exchange_with(&format!("127.0.0.1:{}", redis.port()), input.as_bytes());
+        // Some of our errors say more.
+        let expected =
+            expected.replace("protocol version\r\n", "protocol version: ask for 2 or 3\r\n");
+        let told = exchange(&daemon, input.as_bytes());
+        // Redis drops the replies to earlier commands where a request of HTTP follows; ours are sent.
+        let is_http = lines.iter().any(|line| line.starts_with("post"));
+        assert_eq!(if is_http { "" } else { &told }, expected, "{lines:?}");
     }
+    // The text of this error is our own.
+    let told = exchange(&daemon, b"MULTI\r\nNOPE\r\nPING\r\nEXEC\r\n");
+    assert!(told.starts_with("+OK\r\n-ERR unknown command 'NOPE'"), "{told}");
+    assert!(
+        told.ends_with(
+            "+QUEUED\r\n-EXECABORT Transaction discarded because of previous errors.\r\n"
+        )
+    );
+    let told = exchange(&daemon, b"WATCH a\r\n");
+    assert!(told.starts_with("-ERR WATCH is not served, because there are no keys"), "{told}");
+    assert_eq!(daemon.stop(), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use crate::count_flag::count;
 use crate::duration_flag::DurationFlag;
 
 /// The bounds of every listener, the same for each.
@@ -9,7 +10,7 @@ use crate::duration_flag::DurationFlag;
 pub struct Bounds {
     /// How many connections each listener serves at once; more wait to be accepted
     #[arg(long, env = "TOLLBAR_MAX_CONNECTIONS", value_name = "COUNT", default_value_t = 1_024,
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+          value_parser = count::<u32>(1..=1_000_000))]
     pub max_connections: u32,
 
     /// For a connection to agree on TLS

@@ -50,6 +50,7 @@ pub(crate) use api::RequestHead;
 pub use callers::{AllowedHost, Callers};
 pub(crate) use check_response::{ReasonName, millis};
 pub use explain_response::ExplainResponse;
+pub(crate) use holds::{RESERVATION_TTL_DEFAULT, reservation_ttl};
 pub(crate) use inspect::explain_decision;
 pub use inspect::{HealthResponse, describe_denial};
 pub use openapi::{ExplainRequest, document};

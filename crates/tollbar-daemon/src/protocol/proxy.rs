@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args, ValueEnum};
 use thiserror::Error;
-use tollbar::Rate;
 use tollbar_gateway::{
     BodyBounds, ConnectionInfo, Gateway, GatewayBuilder, GatewayError, Pem, PemError,
     UpstreamOptions, UpstreamProtocol, UpstreamUrl,
 };
 use tollbar_http::{ClientIp, DecisionReport};
+use tollbar_rules::{Limit, LimitError};
 
+use crate::count_flag::count;
 use crate::daemon::Daemon;
 use crate::duration_flag::DurationFlag;
 use crate::header_flags::ClientHeaders;
@@ -55,7 +56,7 @@ pub struct GatewayFlags {
     proxy: Option<Endpoint>,
 
     /// The one limit for each client, such as 100/min: instead of a file of rules
-    #[arg(long, env = "TOLLBAR_LIMIT", value_name = "RATE", value_parser = rate)]
+    #[arg(long, env = "TOLLBAR_LIMIT", value_name = "RATE", value_parser = limit)]
     pub limit: Option<String>,
 
     /// Every connection to the proxy begins with a PROXY header, version 1 or 2, and comes from one of
@@ -68,12 +69,13 @@ pub struct GatewayFlags {
     /// How many connections one address may hold on the proxy, an IPv6 address by its /64; one of --trusted-proxies may
     /// hold any number [default: a quarter of --max-connections]
     #[arg(long, env = "TOLLBAR_MAX_CONNECTIONS_PER_ADDRESS", value_name = "COUNT",
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+          value_parser = count::<u32>(1..=1_000_000))]
     max_connections_per_address: Option<u32>,
 
     /// How many bytes per second the body of a request to the proxy must have while the client is waited for, after
     /// --body-timeout; later it is 408. 0 is no bound. gRPC is exempt
-    #[arg(long, env = "TOLLBAR_MIN_BODY_RATE", value_name = "BYTES", default_value_t = 256)]
+    #[arg(long, env = "TOLLBAR_MIN_BODY_RATE", value_name = "BYTES", default_value_t = 256,
+          value_parser = count::<u32>(0..=u32::MAX.into()))]
     min_body_rate: u32,
 
     /// For the body of a request to the proxy, from its first byte to its last; later it is 408. gRPC is exempt
@@ -180,11 +182,9 @@ pub struct Proxy {
     address_slots: Arc<AddressSlots>,
 }
 
-fn rate(text: &str) -> Result<String, String> {
-    match text.parse::<Rate>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+/// A text that can be the limit of a rule.
+fn limit(text: &str) -> Result<String, LimitError> {
+    Limit::parse(text).map(|limit| limit.text().to_owned())
 }
 
 /// A path that a request can have. Patterns and queries would match nothing.

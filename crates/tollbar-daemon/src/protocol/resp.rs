@@ -12,6 +12,7 @@ pub mod frame;
 mod reply;
 mod session;
 mod throttle;
+mod transaction;
 
 use std::future::{Future, poll_fn};
 use std::io;

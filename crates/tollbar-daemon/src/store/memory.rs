@@ -3,6 +3,8 @@
 use clap::Args;
 use tollbar::{MemoryStore, MemoryStoreBuilder};
 
+use crate::count_flag::count;
+
 /// A request is charged under up to 32 keys at once, and each can be in one of 8 places. Of 300 requests
 /// with 32 keys, 20 did not fit a store for 32 keys, and 3 one for 48; from 64 on all did.
 const MAX_KEYS_MIN: u64 = 1_000;
@@ -14,32 +16,32 @@ pub(super) struct MemoryFlags {
     /// How many keys the memory store has room for, at 32 bytes each. At least 1,000, so that the keys of
     /// one request never take each other's places
     #[arg(long, env = "TOLLBAR_MAX_KEYS", value_name = "COUNT", default_value_t = 1_000_000,
-          value_parser = clap::value_parser!(u64).range(MAX_KEYS_MIN..=1_000_000_000))]
+          value_parser = count::<u64>(MAX_KEYS_MIN..=1_000_000_000))]
     max_keys: u64,
 
     /// How many keys with a longer state the memory store has room for: those of strict windows (290 bytes
     /// each), logs and leases (150 bytes and what their stamps or leases take), and warm-ups. As many open
     /// reservations fit as well. A quarter of --max-keys by default
     #[arg(long, env = "TOLLBAR_MAX_WIDE_KEYS", value_name = "COUNT",
-          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+          value_parser = count::<u64>(1..=100_000_000))]
     max_wide_keys: Option<u64>,
 
     /// How many stamps all sliding window logs together have room for in memory, at 8.5 bytes each. 16 for
     /// each wide key by default, and at least 2,560,000
     #[arg(long, env = "TOLLBAR_MAX_LOG_STAMPS", value_name = "COUNT",
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+          value_parser = count::<u64>(1..=1_000_000_000))]
     max_log_stamps: Option<u64>,
 
     /// How many leases all keys together have room for in memory, at 17 bytes each. 16 for each wide key by
     /// default, and at least 2,560,000
     #[arg(long, env = "TOLLBAR_MAX_LEASES", value_name = "COUNT",
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+          value_parser = count::<u64>(1..=1_000_000_000))]
     max_leases: Option<u64>,
 
     /// How many request ids are remembered in memory, at 100 bytes each, or 260 where a request has two or
     /// three limits. Each lasts for ten minutes: 600,000 by default, for 1,000 ids a second
     #[arg(long, env = "TOLLBAR_MAX_REQUEST_IDS", value_name = "COUNT",
-          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+          value_parser = count::<u64>(1..=100_000_000))]
     max_request_ids: Option<u64>,
 }
 
@@ -102,7 +104,7 @@ mod tests {
     fn a_store_that_is_too_small_for_one_request_is_refused() {
         let parsed = Line::try_parse_from(["tollbar", "--max-keys", "999"]);
         let error = parsed.err().expect("it is too small").to_string();
-        assert!(error.contains("999 is not in 1000..=1000000000"), "{error}");
+        assert!(error.contains("write a whole number from 1000 to 1000000000"), "{error}");
     }
 
     #[test]

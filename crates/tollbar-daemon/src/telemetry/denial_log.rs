@@ -8,6 +8,7 @@ use tollbar::Timestamp;
 use tollbar_rules::{DenialCode, Verdict};
 use tracing::{info, warn};
 
+use crate::count_flag::count;
 use crate::decision_log::DecisionId;
 use crate::metrics::{Outcome, ProtocolName};
 
@@ -15,7 +16,8 @@ use crate::metrics::{Outcome, ProtocolName};
 #[derive(Debug, Clone, Copy, Args)]
 pub struct DenialFlags {
     /// The most denials that are told in a second; 0 tells none
-    #[arg(long, env = "TOLLBAR_LOG_DENIALS", value_name = "COUNT", default_value = "1")]
+    #[arg(long, env = "TOLLBAR_LOG_DENIALS", value_name = "COUNT", default_value = "1",
+          value_parser = count::<u16>(0..=u16::MAX.into()))]
     log_denials: u16,
 }
 
@@ -49,7 +51,7 @@ impl DenialLog {
         let Some(untold) = self.take(now) else {
             return;
         };
-        let rule = verdict.rule().map(|rule| &*rule.name);
+        let rule = verdict.decided_by();
         let code = verdict.denial_code().map(DenialCode::as_str);
         let retry_after_ms = verdict.retry_after().map(|wait| wait.as_millis() as u64);
         info!(

@@ -162,8 +162,8 @@ impl Traces {
             KeyValue::new("tollbar.outcome", outcome.name()),
             KeyValue::new("tollbar.decision_id", id.to_string()),
         ];
-        if let Some(rule) = verdict.rule() {
-            attributes.push(KeyValue::new("tollbar.rule", rule.name.to_string()));
+        if let Some(rule) = verdict.decided_by() {
+            attributes.push(KeyValue::new("tollbar.rule", rule.to_owned()));
         }
         if let Some(tier) = verdict.binding().and_then(|decision| decision.tier()) {
             attributes.push(KeyValue::new("tollbar.tier", tier.to_owned()));

@@ -20,6 +20,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tollbar::readable_duration;
 use tollbar::remote::{describe, spawn_restarting};
 
 use crate::error::RedisStoreError;
@@ -111,9 +112,9 @@ impl Progress {
         let detail = if age >= LATE_AFTER {
             let cause = last.error.as_deref().unwrap_or("it hangs");
             format!(
-                "requests across slots have not been looked after for {} s ({cause}): what dead processes have \
+                "requests across slots have not been looked after for {} ({cause}): what dead processes have \
                  charged does not come back",
-                age.as_secs()
+                readable_duration(age)
             )
         } else if self.backlog.is_recent() {
             "too many requests across slots wait for slots that cannot be asked: others are charged, and their \

@@ -250,13 +250,25 @@ fn an_explanation_mentions_both() {
         OverrideFixture::new("rules: [{ name: a, limit: 4/day }]", vec![banned, boosted, all]);
     let seven = fixture.engine.explain(&request(&[("user", "7")]));
     assert!(!seven.is_allowed && seven.rules[0].fate == RuleFate::Banned);
-    assert_eq!(seven.summary, "denied: the subject is banned under `a`: abuse");
+    assert_eq!(seven.summary, "denied: `user:7` is banned under `a`: abuse");
     let eight = fixture.engine.explain(&request(&[("user", "8")]));
     assert!(eight.is_allowed && eight.rules[0].limits[0].limit == 8, "{eight}");
     let why = "all its conditions hold; its limits are at 200% for this subject until \
-               2027-01-15T08:00:01Z";
+               15 Jan 2027, 08:01 UTC";
     assert_eq!(eight.rules[0].why, why);
     let nine = fixture.engine.explain(&request(&[("user", "9")]));
     assert!(!nine.is_allowed);
-    assert_eq!(nine.summary, "denied: the subject is banned until 2027-01-15T08:00:01Z");
+    assert_eq!(
+        nine.summary,
+        "denied: `user:9` is banned under every rule until 15 Jan 2027, 08:01 UTC"
+    );
+    let why = "it was not asked: `user:9` is banned under every rule";
+    assert_eq!((nine.rules[0].fate, &*nine.rules[0].why), (RuleFate::NotMatched, why));
+    // Logs and pages show what has denied, also if it is no rule.
+    let decided_by = |user: &str| {
+        let verdict = fixture.engine.check(&request(&[("user", user)]));
+        verdict.decided_by().map(ToOwned::to_owned)
+    };
+    assert_eq!(decided_by("7").as_deref(), Some("a"));
+    assert_eq!(decided_by("9").as_deref(), Some("global ban"));
 }

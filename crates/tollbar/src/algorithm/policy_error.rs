@@ -11,7 +11,7 @@ use crate::algorithm::leased::LEASE_LIMIT_MAX;
 use crate::algorithm::sliding_log::LOG_LIMIT_MAX;
 use crate::algorithm::sliding_strict::SUBWINDOWS_MAX;
 use crate::algorithm::warm_up;
-use crate::units::RateError;
+use crate::units::{RateError, readable_duration};
 
 /// Why numbers do not make a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -27,7 +27,7 @@ pub enum PolicyError {
     #[error("the window is 0: write a window of at least 1 microsecond, such as `10/s`")]
     ZeroWindow,
     /// A window of more than ten years.
-    #[error("a window of {window_us} microseconds is too long: write at most ten years")]
+    #[error("a window of {} is too long: write at most ten years", readable_duration(Duration::from_micros(*.window_us)))]
     WindowTooLong {
         /// The window asked for.
         window_us: u64,
@@ -54,7 +54,7 @@ pub enum PolicyError {
         limit: u64,
     },
     /// A lease of no time, or of too much.
-    #[error("a lease cannot last {ttl:?}: write one microsecond to ten years")]
+    #[error("a lease cannot last {}: write one microsecond to ten years", readable_duration(*.ttl))]
     LeaseTime {
         /// The time asked for.
         ttl: Duration,
@@ -195,7 +195,8 @@ pub enum PolicyError {
     },
     /// How long a warm-up takes.
     #[error(
-        "a warm-up cannot take {over_us} microseconds: write at least 1, and at most ten years"
+        "a warm-up cannot take {}: write at least one microsecond, and at most ten years",
+        readable_duration(Duration::from_micros(*.over_us))
     )]
     WarmUpDuration {
         /// The duration asked for.

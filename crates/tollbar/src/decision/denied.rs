@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Decision, Degraded, Outcome};
+use crate::{Decision, Degraded, Outcome, readable_duration};
 
 /// A request that may not pass. Nothing was charged.
 ///
@@ -113,7 +113,7 @@ impl fmt::Display for Denied {
             DenyReason::Outage => "the limiter's store cannot answer",
         })?;
         match self.retry_after() {
-            Some(wait) => write!(f, ": retry after {wait:?}"),
+            Some(wait) => write!(f, ": retry after {}", readable_duration(wait)),
             None => Ok(()),
         }
     }
@@ -132,7 +132,7 @@ mod tests {
         let decision = |outcome| Decision::new(outcome, 4, 2, Timestamp::ZERO);
         assert_eq!(decision(Outcome::Allow).ok(), Ok(decision(Outcome::Allow)));
         let cases = [
-            (decision(deny), DenyReason::RateLimited, "the limit is spent: retry after 1.5s"),
+            (decision(deny), DenyReason::RateLimited, "the limit is spent: retry after 2 s"),
             (decision(Outcome::Busy), DenyReason::Busy, "all permits are in use"),
             (
                 decision(Outcome::Never),
@@ -142,7 +142,7 @@ mod tests {
             (
                 Decision::uncounted(deny, 4, Degraded::Denied),
                 DenyReason::Outage,
-                "the limiter's store cannot answer: retry after 1.5s",
+                "the limiter's store cannot answer: retry after 2 s",
             ),
         ];
         for (decision, reason, text) in cases {

@@ -3,12 +3,14 @@
 use askama::Template;
 use hyper::StatusCode;
 use tollbar::Outcome;
-use tollbar_rules::{Enforcement, Explanation, Request, RuleExplanation, RuleFate, Verdict};
+use tollbar_rules::{
+    Enforcement, Explanation, Request, RuleExplanation, RuleFate, Verdict, readable_wait,
+};
 
 use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::dashboard::panel::overview::{DeniedRequest, render};
 use crate::dashboard::response;
-use crate::dashboard::view::formatting::{Count, DateTime, Latency};
+use crate::dashboard::view::formatting::{Count, DateTime};
 use crate::dashboard::view::layout::{Layout, NavItem};
 use crate::dashboard::view::untrusted_text::UntrustedText;
 use crate::operations::auth::access::Permission;
@@ -208,8 +210,7 @@ impl ExplanationPanel {
             facts.push(Fact::new("Cost", Count(request.cost).to_string()));
         }
         if let Some(wait) = verdict.retry_after() {
-            facts
-                .push(Fact::new("Retry after", Latency(Some(wait.as_micros() as u64)).to_string()));
+            facts.push(Fact::new("Retry after", readable_wait(wait, denial.at)));
         }
         facts.push(Fact::new("Decision", denial.id.to_string()));
         Self {
@@ -218,7 +219,7 @@ impl ExplanationPanel {
                 Outcome::Never => "Denied for good.",
                 _ => "Denied.",
             },
-            summary: sentence(&describe_denial(verdict)),
+            summary: sentence(&describe_denial(verdict, denial.at)),
             facts,
             limits: limits(verdict),
             fates: Vec::new(),
@@ -276,7 +277,7 @@ impl RuleFateRow {
             RuleFate::Exempt => "exempt",
             RuleFate::Unlimited => "unlimited",
             RuleFate::Skipped => "skipped",
-            RuleFate::Denied => "denies",
+            RuleFate::Denied | RuleFate::Banned => "denies",
             RuleFate::Overruled => "overruled",
             RuleFate::FallbackNotNeeded => "not needed",
             _ => "other",

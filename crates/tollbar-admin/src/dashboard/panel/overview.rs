@@ -258,9 +258,7 @@ impl DenialsPanel {
             DenialsPanelRow {
                 href: format!("/explain?about={}", denial.id),
                 at: ClockTime(denial.at),
-                rule: UntrustedText::new(
-                    denial.verdict.rule().map_or("no rule", |rule| &*rule.name),
-                ),
+                rule: UntrustedText::new(denial.verdict.decided_by().unwrap_or("no rule")),
                 request: UntrustedText::new(request.description()),
                 subject: UntrustedText::new(request.subject_text()),
             }

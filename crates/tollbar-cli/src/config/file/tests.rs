@@ -18,7 +18,9 @@ fn read(yaml: &str, flags: &[&str]) -> Result<Config, String> {
     let file = ConfigFile::read(&command, &path);
     std::fs::remove_file(&path).unwrap();
     let shown = path.display().to_string();
-    let file = file.map_err(|error| error.to_string().replace(&shown, "config.yaml"))?;
+    if let Some(error) = file.error {
+        return Err(error.to_string().replace(&shown, "config.yaml"));
+    }
     let matches = file.apply(command).no_binary_name(true).get_matches_from(flags);
     Ok(Config::from_arg_matches(&matches).unwrap())
 }
@@ -88,8 +90,15 @@ fn what_cannot_be_used_is_told_with_its_place_and_what_to_write() {
             "no_watch: { a: b }",
             "config.yaml:1:11: no_watch: this is a mapping: write a single value",
         ),
-        ("max_connections: 0", "config.yaml:1:18: max_connections: 0 is not in 1..=1000000"),
-        ("max_keys: many", "config.yaml:1:11: max_keys: invalid digit found in string"),
+        (
+            "max_connections: 0",
+            "config.yaml:1:18: max_connections: write a whole number from 1 to 1000000",
+        ),
+        (
+            "max_keys: lots",
+            "config.yaml:1:11: max_keys: write a whole number from 1000 to 1000000000",
+        ),
+        ("limit: 0/min", "config.yaml:1:8: limit: the limit is 0: write at least 1"),
         ("insecure: yes", "config.yaml:1:11: insecure: write one of true, false"),
         (
             "log_level: loud",
@@ -110,6 +119,19 @@ fn what_cannot_be_used_is_told_with_its_place_and_what_to_write() {
         let error = read(yaml, &[]).unwrap_err();
         assert!(error.starts_with(told), "{yaml:?} gave {error}");
     }
+}
+
+/// `max_keys: lots` was answered with "invalid digit found in string".
+#[test]
+fn every_setting_that_refuses_a_value_says_what_to_write() {
+    let command = Config::augment_args(Command::new("serve"));
+    let mut refusals = 0;
+    for (name, argument) in arguments(&command) {
+        let Some(refusal) = refusal(argument, "\u{1}") else { continue };
+        refusals += 1;
+        assert!(refusal.contains("write "), "{name}: {refusal}");
+    }
+    assert!(refusals > 40, "{refusals} settings have a form");
 }
 
 #[test]

@@ -370,8 +370,11 @@ fn checked(yaml: &str, flags: &[&str]) -> Result<Vec<String>, String> {
     let own = ["tollbar".to_owned(), "serve".to_owned(), "--config".to_owned(), file.path()];
     let args = own.into_iter().chain(flags.iter().map(|text| (*text).to_owned()));
     let config = Command::parse(args).map_err(|error| error.to_string())?.into_config();
-    let plain = |error: OptionError| error.to_string().replace(&file.path(), "config.yaml");
-    check(&config).map_err(plain).map(|warnings| warnings.into_iter().map(plain).collect())
+    let plain = |errors: Vec<OptionError>| -> Vec<String> {
+        let texts = errors.iter().map(ToString::to_string);
+        texts.map(|text| text.replace(&file.path(), "config.yaml")).collect()
+    };
+    check(&config).map_err(|errors| plain(errors).join("\n")).map(plain)
 }
 
 /// `--limit 3/h` beside `rules:` in the file was ignored: all 50 of 50 requests passed.

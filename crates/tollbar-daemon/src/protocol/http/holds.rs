@@ -15,11 +15,16 @@ use super::route::{CANCEL_EXAMPLE, COMMIT_EXAMPLE, LEASE_EXAMPLE, RESERVE};
 use super::{Api, check_response};
 use crate::rfc3339::Rfc3339;
 
-/// For a reservation that does not say.
-const TTL_MS_DEFAULT: u64 = 60_000;
+/// How long a reservation lasts that does not say.
+pub(crate) const RESERVATION_TTL_DEFAULT: Duration = Duration::from_mins(1);
 
 /// A day: until then the store remembers what was reserved.
 const TTL_MS_MAX: u64 = 86_400_000;
+
+/// Returns how long a reservation lasts, unless the store cannot remember it for so many milliseconds.
+pub(crate) fn reservation_ttl(ttl_ms: u64) -> Option<Duration> {
+    (1..=TTL_MS_MAX).contains(&ttl_ms).then(|| Duration::from_millis(ttl_ms))
+}
 
 /// The JSON body of `POST /v1/commit` and `/v1/cancel`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -71,14 +76,16 @@ impl Api {
     ) -> Result<ApiResponse, Refusal> {
         let check: CheckRequest<'_> = parse(body, RESERVE.example)?;
         check.target(&RESERVE)?;
-        let ttl_ms = check.ttl_ms.unwrap_or(TTL_MS_DEFAULT);
-        if !(1..=TTL_MS_MAX).contains(&ttl_ms) {
-            let message = format!("`ttlMs` is {ttl_ms}: send 1 to {TTL_MS_MAX}, which is a day");
-            return Err(Refusal::bad_request(message));
-        }
+        let ttl = match check.ttl_ms {
+            None => RESERVATION_TTL_DEFAULT,
+            Some(ttl_ms) => reservation_ttl(ttl_ms).ok_or_else(|| {
+                let message =
+                    format!("`ttlMs` is {ttl_ms}: send 1 to {TTL_MS_MAX}, which is a day");
+                Refusal::bad_request(message)
+            })?,
+        };
         let pairs = check.pairs();
         let request = check.request(&pairs, check.cost_or_one())?;
-        let ttl = Duration::from_millis(ttl_ms);
         let answer = self.daemon.check(&request, Some(ttl)).await;
         let (client_headers, now) = (self.daemon.client_headers, self.daemon.now());
         Ok(check_response::response(answer.as_ref(), client_headers, now, format))

@@ -8,11 +8,10 @@ use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-use tollbar::{Degraded, Outcome};
-use tollbar_rules::{Enforcement, Reason, Request, Verdict};
+use tollbar::{Degraded, Outcome, Timestamp};
+use tollbar_rules::{Enforcement, Reason, Request, Verdict, readable_instant, readable_wait};
 
 use super::Api;
-use super::check_response;
 use super::check_response::{CheckResponse, ReasonName};
 use super::explain_response::ExplainResponse;
 use super::refusal::Refusal;
@@ -200,7 +199,7 @@ pub(crate) async fn explain_decision(daemon: &Daemon, id: DecisionId) -> Option<
     let answer = AnswerRef { verdict, decision_id: id, lease: None, receipt: None };
     let response = DecisionResponse {
         decided_at: Rfc3339(denial.at),
-        why: describe_denial(verdict),
+        why: describe_denial(verdict, denial.at),
         request: logged.and_then(|text| serde_json::from_str(text).ok()),
         verdict: CheckResponse::from_answer(answer),
         now: explanation.as_ref().map(ExplainResponse::from_explanation),
@@ -219,8 +218,8 @@ async fn explain_again(daemon: &Daemon, logged: &str) -> Option<tollbar_rules::E
     Some(daemon.engine.explain(&request).await)
 }
 
-/// Why a request was denied, in a sentence.
-pub fn describe_denial(verdict: &Verdict) -> String {
+/// Returns why a request was denied at `denied_at`, in a sentence.
+pub fn describe_denial(verdict: &Verdict, denied_at: Timestamp) -> String {
     let name = verdict.rule().map_or("a rule", |rule| &rule.name);
     match (verdict.reason(), verdict.binding()) {
         (Reason::MissingAttribute { attribute, .. }, _) => {
@@ -234,10 +233,12 @@ pub fn describe_denial(verdict: &Verdict) -> String {
                 .to_owned()
         }
         (Reason::Banned { rule, ban, .. }, _) => {
-            let under = rule.map_or_else(String::new, |rule| format!(" under `{}`", rule.name));
-            let reason =
-                ban.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
-            format!("`{}` is banned{under}{reason}", ban.subject)
+            let under =
+                rule.map_or_else(|| "every rule".to_owned(), |rule| format!("`{}`", rule.name));
+            let until = ban.until.map(|until| format!(" until {}", readable_instant(until)));
+            let reason = ban.reason.as_deref().map(|reason| format!(": {reason}"));
+            let (until, reason) = (until.unwrap_or_default(), reason.unwrap_or_default());
+            format!("`{}` is banned under {under}{until}{reason}", ban.subject)
         }
         (Reason::TooManyLimits { count }, _) => {
             format!("{count} limits applied, more than can be checked at once")
@@ -265,10 +266,8 @@ pub fn describe_denial(verdict: &Verdict) -> String {
                     "the store could not answer, and the rule says to deny then".to_owned()
                 }
                 (Outcome::Deny { retry_after_us }, Some(left)) => {
-                    let wait_ms = check_response::millis(Duration::from_micros(retry_after_us));
-                    format!(
-                        "the request cost {cost}, {left}{share} were left, for another {wait_ms} ms"
-                    )
+                    let wait = readable_wait(Duration::from_micros(retry_after_us), denied_at);
+                    format!("the request cost {cost}, {left}{share} were left, for another {wait}")
                 }
                 (Outcome::Allow | Outcome::Busy, Some(left)) => {
                     format!("the request needed {cost}, {left}{share} were free")

@@ -1,18 +1,24 @@
-//! `TB.CHECK`, `TB.PEEK` and `TB.SUBJECT`: requests under the daemon's rules; `TB.RENEW` and
-//! `TB.RELEASE`: the permits that they hold; `TB.EXPLAIN`: why one was denied.
+//! `TB.CHECK`, `TB.PEEK`, `TB.SUBJECT` and `TB.RESERVE`: requests under the daemon's rules; `TB.COMMIT` and
+//! `TB.CANCEL`: what they have reserved; `TB.RENEW` and `TB.RELEASE`: the permits that they hold; `TB.EXPLAIN`: why
+//! one was denied.
+
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use thiserror::Error;
 use tollbar::{Outcome, Timestamp};
 use tollbar_rules::{
-    CheckOutcome, Criticality, InvalidRequest, Request, Summary, TokenError, UsageError,
+    CheckOutcome, Criticality, InvalidRequest, Request, RuleSettlement, Summary, TokenError,
+    UsageError,
 };
 
 use super::frame::{ARGUMENTS_MAX, Arguments};
 use super::reply::{Excerpt, Replies};
 use crate::daemon::{AnswerRef, Daemon};
 use crate::decision_log::DecisionId;
-use crate::protocol::http::{ReasonName, explain_decision, millis};
+use crate::protocol::http::{
+    RESERVATION_TTL_DEFAULT, ReasonName, explain_decision, millis, reservation_ttl,
+};
 
 /// Pairs of what remains of a frame.
 type Attributes<'b> = ArrayVec<(&'b str, &'b str), { ARGUMENTS_MAX / 2 }>;
@@ -30,6 +36,8 @@ pub(super) enum CheckError {
     Twice(&'static str),
     #[error("the cost `{0}` is not a number from 0 to 18446744073709551615")]
     Cost(String),
+    #[error("`TTL` is {0}: send 1 to 86400000 milliseconds, which is a day")]
+    Ttl(String),
     #[error("there is no criticality `{0}`: write low, normal, high or critical")]
     Criticality(String),
     #[error("`{0}` is no decision id: write its 32 digits, as a denial or the log has them")]
@@ -48,6 +56,8 @@ pub(super) enum CheckError {
 #[derive(Debug, Default)]
 struct CheckOptions<'b> {
     cost: Option<u64>,
+    /// How long a reservation lasts.
+    ttl: Option<Duration>,
     request_id: Option<&'b str>,
     criticality: Option<Criticality>,
     attributes: Attributes<'b>,
@@ -56,6 +66,8 @@ struct CheckOptions<'b> {
 /// Which options each command has.
 const OF_CHECK: &[&str] = &["COST", "ID", "CRITICALITY", "WITH"];
 const OF_PEEK: &[&str] = &["CRITICALITY", "WITH"];
+const OF_RESERVE: &[&str] = &["COST", "TTL", "ID", "CRITICALITY", "WITH"];
+const OF_COMMIT: &[&str] = &["COST"];
 const OF_SUBJECT: &[&str] = &["COST", "ID"];
 
 /// `TB.CHECK method path [COST n] [ID id] [CRITICALITY word] [WITH name value ..]`
@@ -85,7 +97,42 @@ pub(super) async fn subject(
     let (rule, subject) = (text(arguments[1])?, text(arguments[2])?);
     let options = CheckOptions::parse(&arguments[3..], OF_SUBJECT)?;
     let (cost, id) = (options.cost.unwrap_or(1), options.request_id);
-    write(daemon.check_subject(rule, subject, cost, id).await?.as_ref(), replies);
+    write(daemon.check_subject(rule, subject, cost, id).await?.as_ref(), false, replies);
+    Ok(())
+}
+
+/// `TB.RESERVE method path [COST n] [TTL ms] [ID id] [CRITICALITY word] [WITH name value ..]`: the reply of `TB.CHECK`,
+/// and the receipt.
+pub(super) async fn reserve(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    let options = CheckOptions::parse(&arguments[3..], OF_RESERVE)?;
+    let request = options.request(arguments, 1)?;
+    let ttl = options.ttl.unwrap_or(RESERVATION_TTL_DEFAULT);
+    write(daemon.check(&request, Some(ttl)).await.as_ref(), true, replies);
+    Ok(())
+}
+
+/// `TB.COMMIT receipt [COST n]`: settles a reservation at what it came to, or at what was reserved.
+pub(super) async fn commit(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    let options = CheckOptions::parse(&arguments[2..], OF_COMMIT)?;
+    write_settlement(&daemon.settle(text(arguments[1])?, options.cost).await?, replies);
+    Ok(())
+}
+
+/// `TB.CANCEL receipt`: gives back what was reserved.
+pub(super) async fn cancel(
+    arguments: &Arguments<'_>,
+    daemon: &Daemon,
+    replies: &mut Replies,
+) -> Result<(), CheckError> {
+    write_settlement(&daemon.settle(text(arguments[1])?, Some(0)).await?, replies);
     Ok(())
 }
 
@@ -131,17 +178,10 @@ async fn check_request(
     daemon: &Daemon,
     replies: &mut Replies,
 ) -> Result<(), CheckError> {
-    let (method, path) = (text(arguments[1])?, text(arguments[2])?);
     let options = CheckOptions::parse(&arguments[3..], options)?;
-    let mut request = Request::new(method, path)?;
-    request.set_attributes(&options.attributes)?;
-    request.set_cost(options.cost.unwrap_or(cost));
-    request.set_criticality(options.criticality.unwrap_or_default());
-    if let Some(id) = options.request_id {
-        request = request.with_request_id(id);
-    }
-    if daemon.check_at_once(&request, |answer| write(answer, replies)).is_none() {
-        write(daemon.check(&request, None).await.as_ref(), replies);
+    let request = options.request(arguments, cost)?;
+    if daemon.check_at_once(&request, |answer| write(answer, false, replies)).is_none() {
+        write(daemon.check(&request, None).await.as_ref(), false, replies);
     }
     Ok(())
 }
@@ -157,6 +197,12 @@ impl<'b> CheckOptions<'b> {
                     let value = value(name, &mut words)?;
                     let cost = value.parse().map_err(|_| CheckError::Cost(excerpt(value)))?;
                     once(name, found.cost.replace(cost).is_none())?;
+                }
+                Some(name @ "TTL") => {
+                    let value = value(name, &mut words)?;
+                    let ttl = value.parse().ok().and_then(reservation_ttl);
+                    let ttl = ttl.ok_or_else(|| CheckError::Ttl(excerpt(value)))?;
+                    once(name, found.ttl.replace(ttl).is_none())?;
                 }
                 Some(name @ "ID") => {
                     once(name, found.request_id.replace(value(name, &mut words)?).is_none())?;
@@ -178,6 +224,22 @@ impl<'b> CheckOptions<'b> {
             }
         }
         Ok(found)
+    }
+
+    /// Returns the request of a command whose first arguments are a method and a path.
+    fn request<'r>(
+        &'r self,
+        arguments: &Arguments<'r>,
+        default_cost: u64,
+    ) -> Result<Request<'r>, CheckError> {
+        let mut request = Request::new(text(arguments[1])?, text(arguments[2])?)?;
+        request.set_attributes(&self.attributes)?;
+        request.set_cost(self.cost.unwrap_or(default_cost));
+        request.set_criticality(self.criticality.unwrap_or_default());
+        if let Some(id) = self.request_id {
+            request = request.with_request_id(id);
+        }
+        Ok(request)
     }
 }
 
@@ -209,9 +271,9 @@ fn excerpt(text: &str) -> String {
     Excerpt(text.as_bytes()).to_string()
 }
 
-/// Writes names and values, those of HTTP's `CheckResponse`.
-fn write(answer: AnswerRef<'_>, replies: &mut Replies) {
-    let AnswerRef { verdict, decision_id, lease, .. } = answer;
+/// Writes names and values, those of HTTP's `CheckResponse`; the receipt only if `has_receipt`.
+fn write(answer: AnswerRef<'_>, has_receipt: bool, replies: &mut Replies) {
+    let AnswerRef { verdict, decision_id, lease, receipt } = answer;
     let Summary {
         is_allowed,
         check,
@@ -235,7 +297,7 @@ fn write(answer: AnswerRef<'_>, replies: &mut Replies) {
         CheckOutcome::Decided(_) | CheckOutcome::NoRule | CheckOutcome::Rejected(_) => false,
     };
     let name = |replies: &mut Replies, name: &str| replies.bulk(name.as_bytes());
-    replies.map(13);
+    replies.map(13 + usize::from(has_receipt));
     name(replies, "allowed");
     replies.boolean(is_allowed);
     name(replies, "outcome");
@@ -262,6 +324,34 @@ fn write(answer: AnswerRef<'_>, replies: &mut Replies) {
     replies.bulk_or_null(lease.map(|lease| lease.text.as_bytes()));
     name(replies, "lease_ends_at_ms");
     replies.integer_or_null(lease.and_then(|lease| lease.ends_at).map(instant_ms));
+    if has_receipt {
+        name(replies, "receipt");
+        replies.bulk_or_null(receipt.map(str::as_bytes));
+    }
+}
+
+/// Writes names and values, those of HTTP's `SettleResponse`.
+fn write_settlement(settlement: &RuleSettlement, replies: &mut Replies) {
+    let RuleSettlement { limits, permits_returned, .. } = settlement;
+    replies.map(2);
+    replies.bulk(b"charges");
+    replies.array(limits.len());
+    for limit in limits {
+        replies.map(5);
+        replies.bulk(b"rule");
+        replies.bulk(limit.rule.as_bytes());
+        for (name, tokens) in [
+            ("reserved", limit.reserved),
+            ("spent", limit.spent),
+            ("refunded", limit.refunded),
+            ("overdrawn", limit.overdrawn),
+        ] {
+            replies.bulk(name.as_bytes());
+            replies.integer(tokens);
+        }
+    }
+    replies.bulk(b"permits_returned");
+    replies.integer(*permits_returned);
 }
 
 fn outcome_name(outcome: Outcome) -> &'static str {

@@ -6,18 +6,24 @@ use super::reply::{Excerpt, Replies};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     Auth,
+    Cancel,
     Check,
     Client,
+    Commit,
     Describe,
+    Discard,
     Echo,
+    Exec,
     Explain,
     Hello,
     Info,
+    Multi,
     Peek,
     Ping,
     Quit,
     Release,
     Renew,
+    Reserve,
     Reset,
     Select,
     Subject,
@@ -67,27 +73,42 @@ impl CommandSpec {
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
+
+    /// Returns true if the command is queued between `MULTI` and `EXEC`. The others act at once, as in Redis.
+    pub(super) fn is_queued(&self) -> bool {
+        !matches!(
+            self.command,
+            Command::Multi | Command::Exec | Command::Discard | Command::Reset | Command::Quit
+        )
+    }
 }
 
 /// Every command.
-const COMMANDS: [CommandSpec; 17] = [
+const COMMANDS: [CommandSpec; 23] = [
     spec(Command::Auth, "auth", -2, "Shows the daemon's token").open(),
     spec(Command::Throttle, "cl.throttle", -1, "Counts a key under a limit, as redis-cell does")
         .counting(1),
     spec(Command::Client, "client", -2, "Names the connection, or tells its name or number"),
     spec(Command::Describe, "command", -1, "Tells which commands there are"),
+    spec(Command::Discard, "discard", 1, "Forgets the commands since MULTI"),
     spec(Command::Echo, "echo", 2, "Repeats its argument"),
+    spec(Command::Exec, "exec", 1, "Runs the commands since MULTI"),
     spec(Command::Hello, "hello", -1, "Chooses the version of the protocol").open(),
     spec(Command::Info, "info", -1, "Tells what is at this end"),
+    spec(Command::Multi, "multi", 1, "Queues the commands that follow, for EXEC"),
     spec(Command::Ping, "ping", -1, "Answers PONG, or its argument"),
     spec(Command::Quit, "quit", -1, "Ends the connection").open(),
     spec(Command::Reset, "reset", 1, "Makes the connection as new").open(),
     spec(Command::Select, "select", 2, "Takes database 0, which is the only one"),
+    spec(Command::Cancel, "tb.cancel", 2, "Gives back what a reservation has charged").counting(0),
     spec(Command::Check, "tb.check", -3, "Checks a request against the rules").counting(0),
+    spec(Command::Commit, "tb.commit", -2, "Settles a reservation at its real cost").counting(0),
     spec(Command::Explain, "tb.explain", 2, "Tells why a request was denied, by its decision id"),
     spec(Command::Peek, "tb.peek", -3, "Tells what a request has left, and charges nothing"),
     spec(Command::Release, "tb.release", 2, "Gives the permits of a request back").counting(0),
     spec(Command::Renew, "tb.renew", 2, "Lets the permits of a request last longer").counting(0),
+    spec(Command::Reserve, "tb.reserve", -3, "Checks a request whose cost is settled later")
+        .counting(0),
     spec(Command::Subject, "tb.subject", -3, "Checks a subject against one rule").counting(0),
 ];
 

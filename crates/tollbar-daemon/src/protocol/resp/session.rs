@@ -1,5 +1,5 @@
 //! One connection's conversation, apart from its bytes: who has shown the token, in which version it
-//! is answered, and which command does what.
+//! is answered, which commands wait for `EXEC`, and which command does what.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -11,10 +11,18 @@ use super::frame::Arguments;
 use super::reply::{Excerpt, Replies, RespVersion};
 use super::throttle;
 use super::throttle::{Throttle, ThrottleLimits, Throttles};
+use super::transaction::{QueuedCommands, Transaction, TransactionFull};
 use super::{REPLIES_BYTES_MAX, RespState, check};
 use crate::auth_failures::WrongToken;
 use crate::net::Peer;
 use crate::problem::Problem;
+
+/// First words that end a connection in any form, as in Redis.
+const HTTP_ALWAYS: [&str; 2] = ["POST", "Host:"];
+
+/// First words that end a connection if they stand in a plain line: how requests of HTTP begin.
+const HTTP_METHODS: [&str; 9] =
+    ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE", "PRI"];
 
 /// The longest name of a connection.
 const NAME_BYTES_MAX: usize = 128;
@@ -27,6 +35,10 @@ pub(super) struct Session {
     is_authorized: bool,
     peer: Peer,
     limits: ThrottleLimits,
+    /// What follows a `MULTI`.
+    transaction: Option<Transaction>,
+    /// What an `EXEC` has still to run.
+    executing: Option<QueuedCommands>,
 }
 
 /// How far an input has been answered.
@@ -52,7 +64,8 @@ impl Session {
     pub(super) fn new(shared: Arc<RespState>, id: u64, peer: Peer) -> Self {
         let is_authorized = shared.daemon.tokens.is_none();
         let (name, limits) = (Box::default(), ThrottleLimits::default());
-        Self { shared, id, name, is_authorized, peer, limits }
+        let (transaction, executing) = (None, None);
+        Self { shared, id, name, is_authorized, peer, limits, transaction, executing }
     }
 
     /// True where the token was shown, or none is asked for.
@@ -60,13 +73,38 @@ impl Session {
         self.is_authorized
     }
 
-    /// Answers the whole frames of `input`, in their order.
+    /// Answers the whole frames of `input`, in their order. What an `EXEC` among them runs is answered before what
+    /// follows it, in several steps where the replies are too many for one.
     pub(super) async fn answer(&mut self, input: &[u8], replies: &mut Replies) -> Progress {
+        let mut bytes = 0;
+        loop {
+            let executing = self.executing.take();
+            let is_input = executing.is_none();
+            let source = executing.as_ref().map_or(&input[bytes..], QueuedCommands::rest);
+            let progress = self.answer_frames(source, replies).await;
+            match executing {
+                None => bytes += progress.bytes,
+                Some(mut queued) => {
+                    queued.advance(progress.bytes);
+                    self.executing = (progress.next == NextStep::Write).then_some(queued);
+                }
+            }
+            let is_full = replies.bytes().len() >= REPLIES_BYTES_MAX;
+            let is_done = is_input && self.executing.is_none();
+            if is_done || is_full {
+                let next = if is_done { progress.next } else { NextStep::Write };
+                return Progress { bytes, next };
+            }
+        }
+    }
+
+    async fn answer_frames(&mut self, input: &[u8], replies: &mut Replies) -> Progress {
         let mut throttles = Throttles::default();
         let mut arguments = Arguments::new();
         let mut bytes = 0;
         let mut next = NextStep::Write;
         while replies.bytes().len() < REPLIES_BYTES_MAX {
+            let start = bytes;
             match frame::parse(&input[bytes..], &mut arguments) {
                 Ok(Some(taken)) => bytes += taken,
                 Ok(None) => {
@@ -83,7 +121,8 @@ impl Session {
                 continue;
             };
             let mut wrong = None;
-            if self.is_authorized && name.eq_ignore_ascii_case(throttle::NAME) {
+            let is_run_now = self.is_authorized && self.transaction.is_none();
+            if is_run_now && name.eq_ignore_ascii_case(throttle::NAME) {
                 let throttle = Throttle::parse(&arguments);
                 let (shared, limits) = (&self.shared, &mut self.limits);
                 match throttle.and_then(|throttle| throttles.push(throttle, shared, limits)) {
@@ -98,59 +137,145 @@ impl Session {
                 continue;
             }
             throttles.decide(&self.shared, &mut self.limits, replies).await;
-            if self.run(&arguments, replies).await == NextStep::End {
-                return Progress { bytes, next: NextStep::End };
+            let step = self.run_or_queue(&input[start..bytes], &arguments, replies).await;
+            if step != NextStep::Read {
+                return Progress { bytes, next: step };
             }
         }
         throttles.decide(&self.shared, &mut self.limits, replies).await;
         Progress { bytes, next }
     }
 
-    /// Runs any command but a `CL.THROTTLE` that may be decided.
-    async fn run(&mut self, arguments: &Arguments<'_>, replies: &mut Replies) -> NextStep {
+    /// Runs any command but a `CL.THROTTLE` that may be decided, or queues it in a transaction. `frame` is the command
+    /// as it was sent.
+    async fn run_or_queue(
+        &mut self,
+        frame: &[u8],
+        arguments: &Arguments<'_>,
+        replies: &mut Replies,
+    ) -> NextStep {
         let Some(spec) = command::find(arguments[0]) else {
-            let name = Excerpt(arguments[0]);
-            replies.error(format_args!(
-                "ERR unknown command '{name}': COMMAND LIST tells which there are"
-            ));
-            return NextStep::Read;
+            return self.refuse_unknown(frame, arguments[0], replies);
         };
         if !self.is_authorized && !spec.is_open {
             replies.error("NOAUTH Authentication required.");
             return NextStep::Read;
         }
         if !spec.takes(arguments.len()) {
-            refuse_count(spec, replies);
+            self.refuse_arguments(spec, replies);
             return NextStep::Read;
         }
+        match &mut self.transaction {
+            Some(transaction) if spec.is_queued() => {
+                if transaction.push(frame).is_ok() {
+                    replies.simple("QUEUED");
+                } else {
+                    transaction.abort();
+                    replies.error(format_args!("ERR {TransactionFull}"));
+                }
+                NextStep::Read
+            }
+            _ => self.run(spec, arguments, replies).await,
+        }
+    }
+
+    /// Answers a command that has too few or too many arguments, and aborts the transaction that it is part of.
+    fn refuse_arguments(&mut self, spec: &CommandSpec, replies: &mut Replies) {
+        if spec.command == Command::Exec {
+            self.transaction = None;
+            return replies.error(
+                "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command",
+            );
+        }
+        if let Some(transaction) = &mut self.transaction {
+            transaction.abort();
+        }
+        refuse_count(spec, replies);
+    }
+
+    /// Answers a command that does not exist. A request of HTTP ends the connection without a reply, so that no web
+    /// page can make a browser send commands in its body.
+    fn refuse_unknown(&mut self, frame: &[u8], name: &[u8], replies: &mut Replies) -> NextStep {
+        let is =
+            |words: &[&str]| words.iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()));
+        // Clients of Redis send arrays, in which GET is a command that is not served.
+        let is_line = frame.first() != Some(&b'*');
+        if is(&HTTP_ALWAYS) || is_line && is(&HTTP_METHODS) {
+            self.shared.daemon.reject("a request of HTTP came to --resp: send it to --listen");
+            return NextStep::End;
+        }
+        match &mut self.transaction {
+            // As in Redis, it does not abort the transaction.
+            Some(_) if is(&["WATCH"]) => {
+                replies.error("ERR WATCH inside MULTI is not allowed");
+                return NextStep::Read;
+            }
+            Some(transaction) => transaction.abort(),
+            None if is(&["WATCH"]) => {
+                replies.error(
+                    "ERR WATCH is not served, because there are no keys to watch: send MULTI alone, which does not \
+                     keep other connections out",
+                );
+                return NextStep::Read;
+            }
+            None => {}
+        }
+        let name = Excerpt(name);
+        replies.error(format_args!(
+            "ERR unknown command '{name}': COMMAND LIST tells which there are"
+        ));
+        NextStep::Read
+    }
+
+    async fn run(
+        &mut self,
+        spec: &CommandSpec,
+        arguments: &Arguments<'_>,
+        replies: &mut Replies,
+    ) -> NextStep {
         let words = &arguments[1..];
+        let daemon = &self.shared.daemon;
         match spec.command {
             // Whoever may be answered was, before it came here.
             Command::Throttle => {}
             Command::Check => {
-                let checked = check::check(arguments, &self.shared.daemon, replies).await;
+                let checked = check::check(arguments, daemon, replies).await;
                 write_error(self.count_rejected(checked), replies);
+            }
+            Command::Reserve => {
+                let reserved = check::reserve(arguments, daemon, replies).await;
+                write_error(self.count_rejected(reserved), replies);
+            }
+            Command::Commit => {
+                write_error(check::commit(arguments, daemon, replies).await, replies);
+            }
+            Command::Cancel => {
+                write_error(check::cancel(arguments, daemon, replies).await, replies);
             }
             Command::Explain => {
-                let explained = check::explain(arguments, &self.shared.daemon, replies).await;
-                write_error(explained, replies);
+                write_error(check::explain(arguments, daemon, replies).await, replies);
             }
-            Command::Peek => {
-                let checked = check::peek(arguments, &self.shared.daemon, replies).await;
-                write_error(checked, replies);
-            }
+            Command::Peek => write_error(check::peek(arguments, daemon, replies).await, replies),
             Command::Subject => {
-                let checked = check::subject(arguments, &self.shared.daemon, replies).await;
+                let checked = check::subject(arguments, daemon, replies).await;
                 write_error(self.count_rejected(checked), replies);
             }
-            Command::Renew => {
-                let renewed = check::renew(arguments, &self.shared.daemon, replies).await;
-                write_error(renewed, replies);
-            }
+            Command::Renew => write_error(check::renew(arguments, daemon, replies).await, replies),
             Command::Release => {
-                let released = check::release(arguments, &self.shared.daemon, replies).await;
-                write_error(released, replies);
+                write_error(check::release(arguments, daemon, replies).await, replies);
             }
+            Command::Multi if self.transaction.is_some() => {
+                replies.error("ERR MULTI calls can not be nested");
+            }
+            Command::Multi => {
+                self.transaction = Some(Transaction::default());
+                replies.simple("OK");
+            }
+            Command::Exec => return self.execute(replies),
+            Command::Discard => match self.transaction.take() {
+                Some(_) => replies.simple("OK"),
+                None => replies.error("ERR DISCARD without MULTI"),
+            },
             Command::Ping => match words {
                 [] => replies.simple("PONG"),
                 [text] => replies.bulk(text),
@@ -177,6 +302,21 @@ impl Session {
             }
         }
         NextStep::Read
+    }
+
+    /// `EXEC`: announces the replies of the queued commands, which are run next.
+    fn execute(&mut self, replies: &mut Replies) -> NextStep {
+        let Some(transaction) = self.transaction.take() else {
+            replies.error("ERR EXEC without MULTI");
+            return NextStep::Read;
+        };
+        let Some(queued) = transaction.into_commands() else {
+            replies.error("EXECABORT Transaction discarded because of previous errors.");
+            return NextStep::Read;
+        };
+        replies.array(queued.count);
+        self.executing = Some(queued);
+        NextStep::Write
     }
 
     /// Counts a check that cannot be decided.

@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test that panics is seen")]
 
+mod transactions;
+
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
@@ -73,6 +75,13 @@ async fn answer(command: &str) -> String {
     conversation(None, &[command]).await.remove(0)
 }
 
+/// The reply to a command, in the second version of the protocol.
+pub(super) async fn reply(session: &mut Session, command: &str) -> String {
+    let mut replies = Replies::default();
+    session.answer(&words(command), &mut replies).await;
+    String::from_utf8(replies.bytes().to_vec()).unwrap()
+}
+
 #[tokio::test]
 async fn small_commands_are_answered_as_redis_does() {
     for (command, expected) in [
@@ -88,7 +97,7 @@ async fn small_commands_are_answered_as_redis_does() {
         ("CLIENT ID", ":7\r\n"),
         ("CLIENT GETNAME", "$-1\r\n"),
         ("CLIENT SETINFO LIB-NAME redis-py", "+OK\r\n"),
-        ("COMMAND COUNT", ":17\r\n"),
+        ("COMMAND COUNT", ":23\r\n"),
         ("COMMAND INFO nothing", "*1\r\n$-1\r\n"),
         (
             "COMMAND INFO ping",
@@ -104,7 +113,7 @@ async fn small_commands_are_answered_as_redis_does() {
         ("AUTH x", "-ERR Client sent AUTH, but no password is set"),
         ("CLIENT KILL x", "-ERR unknown subcommand or wrong number of arguments for 'KILL'"),
         ("COMMAND GETKEYS x", "-ERR unknown subcommand 'GETKEYS' of COMMAND"),
-        ("COMMAND", "*17\r\n*6\r\n$4\r\nauth\r\n"),
+        ("COMMAND", "*23\r\n*6\r\n$4\r\nauth\r\n"),
         ("COMMAND DOCS ping", "*2\r\n$4\r\nping\r\n*4\r\n$7\r\nsummary\r\n"),
         ("INFO", "$"),
     ] {
@@ -210,13 +219,7 @@ async fn an_attribute_may_be_called_as_an_option_is() {
 async fn permits_are_held_until_they_are_given_back() {
     let clock = clock();
     let mut session = Session::new(shared(&clock, None), 7, Peer::Unix);
-    let mut replies = Replies::default();
-    let mut ask = async |command: &str| {
-        session.answer(&words(command), &mut replies).await;
-        let told = String::from_utf8(replies.bytes().to_vec()).unwrap();
-        replies.clear(0);
-        told
-    };
+    let mut ask = async |command: &str| reply(&mut session, command).await;
     let check = "TB.CHECK GET /slow WITH user 1";
     let first = ask(check).await;
     let lease = first.split("$5\r\nlease\r\n$").nth(1).unwrap().split("\r\n").nth(1).unwrap();
@@ -231,6 +234,54 @@ async fn permits_are_held_until_they_are_given_back() {
     assert_eq!(ask(&format!("TB.RENEW {lease}")).await, "$-1\r\n");
     assert!(ask(check).await.contains("$5\r\nallow\r\n"));
     assert!(ask("TB.RELEASE nonsense").await.starts_with("-ERR "));
+}
+
+#[tokio::test]
+async fn a_reservation_is_committed_at_its_cost_or_cancelled_once() {
+    let clock = clock();
+    let mut session = Session::new(shared(&clock, None), 7, Peer::Unix);
+    let mut ask = async |command: &str| reply(&mut session, command).await;
+    let receipt_of = |told: &str| {
+        let text = told.split("$7\r\nreceipt\r\n$").nth(1).expect("a receipt");
+        text.split("\r\n").nth(1).unwrap().to_owned()
+    };
+    let remaining = |tokens: u64| format!("$9\r\nremaining\r\n:{tokens}\r\n");
+    let settled = |reserved: u64, spent: u64, refunded: u64, overdrawn: u64| {
+        format!(
+            "*4\r\n$7\r\ncharges\r\n*1\r\n*10\r\n$4\r\nrule\r\n$8\r\nper_user\r\n$8\r\nreserved\r\n:{reserved}\r\n\
+             $5\r\nspent\r\n:{spent}\r\n$8\r\nrefunded\r\n:{refunded}\r\n$9\r\noverdrawn\r\n:{overdrawn}\r\n\
+             $16\r\npermits_returned\r\n:0\r\n"
+        )
+    };
+    let (reserve, peek) =
+        ("TB.RESERVE GET /v1/a COST 4 WITH user 1", "TB.PEEK GET /v1/a WITH user 1");
+
+    let first = ask(reserve).await;
+    assert!(first.starts_with("*28\r\n") && first.contains(&remaining(6)), "{first}");
+    let receipt = receipt_of(&first);
+    assert_eq!(ask(&format!("TB.COMMIT {receipt} COST 1")).await, settled(4, 1, 3, 0));
+    assert!(ask(peek).await.contains(&remaining(9)));
+    let not_open =
+        "-ERR this reservation is not open: it was settled before, or its time is up\r\n";
+    assert_eq!(ask(&format!("TB.COMMIT {receipt}")).await, not_open);
+    assert_eq!(ask(&format!("TB.CANCEL {receipt}")).await, not_open);
+
+    let receipt = receipt_of(&ask(reserve).await);
+    assert_eq!(ask(&format!("TB.CANCEL {receipt}")).await, settled(4, 0, 4, 0));
+    assert!(ask(peek).await.contains(&remaining(9)));
+    let receipt = receipt_of(&ask(reserve).await);
+    assert_eq!(ask(&format!("tb.commit {receipt}")).await, settled(4, 4, 0, 0));
+
+    let receipt = receipt_of(&ask("TB.RESERVE GET /v1/a COST 4 TTL 1000 WITH user 1").await);
+    clock.advance(Duration::from_millis(1_001));
+    assert_eq!(ask(&format!("TB.COMMIT {receipt}")).await, not_open, "its time is up");
+
+    let denied = ask("TB.RESERVE GET /v1/a COST 9 WITH user 1").await;
+    assert!(
+        denied.contains("$4\r\ndeny\r\n") && denied.ends_with("$7\r\nreceipt\r\n$-1\r\n"),
+        "{denied}"
+    );
+    assert!(ask("TB.COMMIT nonsense").await.starts_with("-ERR "));
 }
 
 #[tokio::test]
@@ -261,6 +312,23 @@ async fn what_cannot_be_checked_is_told_with_what_to_write() {
         ("TB.PEEK GET / COST 1", "ERR `COST` is not understood: write one of CRITICALITY, WITH"),
         ("TB.SUBJECT a b WITH c d", "ERR `WITH` is not understood: write one of COST, ID"),
         ("TB.CHECK GET / COST", "ERR `COST` needs a value behind it"),
+        (
+            "TB.CHECK GET / TTL 9",
+            "ERR `TTL` is not understood: write one of COST, ID, CRITICALITY, WITH",
+        ),
+        (
+            "TB.RESERVE GET / TTL 0",
+            "ERR `TTL` is 0: send 1 to 86400000 milliseconds, which is a day",
+        ),
+        (
+            "TB.RESERVE GET / TTL 86400001",
+            "ERR `TTL` is 86400001: send 1 to 86400000 milliseconds, which is a day",
+        ),
+        (
+            "TB.RESERVE GET / TTL 1s",
+            "ERR `TTL` is 1s: send 1 to 86400000 milliseconds, which is a day",
+        ),
+        ("TB.COMMIT x TTL 9", "ERR `TTL` is not understood: write one of COST"),
         ("TB.CHECK GET / COST 1 COST 2", "ERR `COST` is given twice: write it once"),
         (
             "TB.CHECK GET / COST -1",

@@ -1,5 +1,5 @@
-//! `CL.THROTTLE key max_burst count period [quantity]`, as redis-cell has it: a bucket whose numbers
-//! come with every command, and an answer of five numbers.
+//! `CL.THROTTLE key max_burst count period [quantity] [WITHID]`, as redis-cell has it: a bucket whose numbers
+//! come with every command, and an answer of five numbers. `WITHID` is ours: the decision id of a denial follows them.
 //!
 //! The emission interval of redis-cell's GCRA is `period / count`, and `max_burst + 1` may come at
 //! once: that is a token bucket of so many tokens that earns `count` in each `period`. Commands that
@@ -18,7 +18,7 @@ use super::RespState;
 use super::frame::Arguments;
 use super::reply::{Excerpt, Replies};
 use crate::daemon::{Check, Daemon};
-use crate::decision_log::LoggedRequest;
+use crate::decision_log::{DecisionId, LoggedRequest};
 use crate::metrics::Outcome as CheckedOutcome;
 
 /// The name of the command.
@@ -89,6 +89,8 @@ pub(super) struct Throttle<'b> {
     key: &'b [u8],
     parameters: ThrottleParameters,
     quantity: u64,
+    /// The reply ends with the decision id of a denial.
+    with_id: bool,
 }
 
 /// Commands that wait to be decided together.
@@ -125,11 +127,17 @@ impl ThrottleParameters {
 
 impl<'b> Throttle<'b> {
     pub(super) fn parse(arguments: &Arguments<'b>) -> Result<Self, ThrottleError> {
-        let (key, [max_burst, count, period], quantity) = match arguments[..] {
-            [_, key, max_burst, count, period] => (key, [max_burst, count, period], None),
-            [_, key, max_burst, count, period, quantity] => {
-                (key, [max_burst, count, period], Some(quantity))
+        let (key, [max_burst, count, period], rest) = match &arguments[..] {
+            [_, key, max_burst, count, period, rest @ ..] => {
+                (*key, [*max_burst, *count, *period], rest)
             }
+            _ => return Err(ThrottleError::Usage),
+        };
+        let (quantity, with_id) = match rest {
+            [] => (None, false),
+            [word] if is_with_id(word) => (None, true),
+            [quantity] => (Some(*quantity), false),
+            [quantity, word] if is_with_id(word) => (Some(*quantity), true),
             _ => return Err(ThrottleError::Usage),
         };
         let parameters = ThrottleParameters {
@@ -142,8 +150,13 @@ impl<'b> Throttle<'b> {
             key,
             parameters,
             quantity: quantity.map_or(Ok(1), |quantity| at_least(0, "quantity", quantity))?,
+            with_id,
         })
     }
+}
+
+fn is_with_id(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"WITHID")
 }
 
 fn at_least(least: i64, name: &'static str, text: &[u8]) -> Result<u64, ThrottleError> {
@@ -257,18 +270,21 @@ impl<'b> Throttles<'b> {
             let WaitingThrottle { throttle, limit, ban } = waiting;
             let limit = &limits.known[*limit];
             if let Some(ban) = ban {
-                throttle.conclude_ban(ban, daemon);
-                write_ban(limit.policy.capacity(), ban, replies);
+                let id = throttle.conclude_ban(ban, daemon);
+                write_ban(limit.policy.capacity(), ban, throttle.with_id, replies);
+                throttle.write_id(Some(id), replies);
                 continue;
             }
             match (&answer, entry.decision()) {
                 (Ok(()), Some(decision)) => {
-                    throttle.conclude(limit, decision, began, daemon);
+                    let id = throttle.conclude(limit, decision, began, daemon);
                     if let Some(wait) = decision.denied().and_then(|denial| denial.retry_after()) {
                         let (engine, policy) = (&daemon.engine, entry.policy());
                         engine.denied_elsewhere(COMMAND, entry.key(), policy, wait).await;
                     }
-                    if !write(limit.policy.capacity(), &decision, now, replies) {
+                    if write(limit.policy.capacity(), &decision, throttle.with_id, now, replies) {
+                        throttle.write_id(id, replies);
+                    } else {
                         replies.error("UNAVAILABLE the store has not counted");
                     }
                 }
@@ -299,14 +315,15 @@ impl Throttle<'_> {
         found.unwrap_or_default()
     }
 
-    /// Counts and traces a decision, and records it if it denies.
+    /// Counts and traces a decision, and records it if it denies: then it returns the id by which the denial can be
+    /// looked up.
     fn conclude(
         &self,
         limit: &ThrottleLimit,
         decision: Decision,
         began: Option<Check>,
         daemon: &Daemon,
-    ) {
+    ) -> Option<DecisionId> {
         let outcome =
             if decision.is_allowed() { CheckedOutcome::Allow } else { CheckedOutcome::Deny };
         let key = if decision.is_allowed() && began.is_none() {
@@ -316,13 +333,23 @@ impl Throttle<'_> {
         };
         let verdict = || limit.standalone().verdict(self.quantity, decision);
         let logged = || LoggedRequest::subject(COMMAND, &key, self.quantity);
-        daemon.conclude_standalone(outcome, self.quantity, began, verdict, logged);
+        daemon.conclude_standalone(outcome, self.quantity, began, verdict, logged)
     }
 
-    fn conclude_ban(&self, ban: &Verdict, daemon: &Daemon) {
+    fn conclude_ban(&self, ban: &Verdict, daemon: &Daemon) -> DecisionId {
         let key = String::from_utf8_lossy(self.key);
         let logged = || LoggedRequest::subject(COMMAND, &key, self.quantity);
-        daemon.conclude(ban, &daemon.begin(self.quantity), logged);
+        let check = daemon.begin(self.quantity);
+        daemon.conclude(ban, &check, logged);
+        check.id
+    }
+
+    /// Writes the decision id of a denial, or null, if the command asks for it.
+    #[inline]
+    fn write_id(&self, id: Option<DecisionId>, replies: &mut Replies) {
+        if self.with_id {
+            replies.bulk_or_null(id.map(DecisionId::digits).as_ref().map(|digits| &digits[..]));
+        }
     }
 }
 
@@ -337,10 +364,10 @@ impl ThrottleLimit {
 }
 
 /// Writes the five numbers of a key that is banned: nothing remains until the ban ends, if it does.
-fn write_ban(limit: u64, ban: &Verdict, replies: &mut Replies) {
+fn write_ban(limit: u64, ban: &Verdict, with_id: bool, replies: &mut Replies) {
     let wait_s = ban.retry_after().map(|wait| wait.as_micros().div_ceil(1_000_000));
     let wait_s = wait_s.map(|wait_s| i64::try_from(wait_s).unwrap_or(i64::MAX));
-    replies.array(5);
+    replies.array(5 + usize::from(with_id));
     replies.integer(1_u8);
     replies.integer(limit);
     replies.integer(0_u8);
@@ -350,11 +377,17 @@ fn write_ban(limit: u64, ban: &Verdict, replies: &mut Replies) {
 
 /// Writes five numbers: limited or not, the limit, what remains, when to come back or -1, when all is there
 /// again. Returns false, having written nothing, if no counter was read.
-fn write(limit: u64, decision: &Decision, now: Timestamp, replies: &mut Replies) -> bool {
+fn write(
+    limit: u64,
+    decision: &Decision,
+    with_id: bool,
+    now: Timestamp,
+    replies: &mut Replies,
+) -> bool {
     let (Some(remaining), Some(reset_at)) = (decision.remaining(), decision.reset_at()) else {
         return false;
     };
-    replies.array(5);
+    replies.array(5 + usize::from(with_id));
     replies.integer(u8::from(!decision.is_allowed()));
     replies.integer(limit);
     replies.integer(remaining);

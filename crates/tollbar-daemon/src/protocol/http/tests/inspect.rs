@@ -65,7 +65,7 @@ fn a_denial_can_be_asked_about() {
     assert_eq!(why.body["decidedAt"], "2023-11-14T22:13:21.000Z");
     assert_eq!(
         why.body["why"],
-        "`per_client` allows 2/10s: the request cost 1, 0 were left, for another 9000 ms"
+        "`per_client` allows 2/10s: the request cost 1, 0 were left, for another 9 s"
     );
     assert_eq!(
         why.body["request"],

@@ -9,7 +9,7 @@ use tollbar::{Clock, ManualClock};
 use tollbar_rules::{Effect, Override};
 
 use super::super::session::Session;
-use super::super::tests::{clock, frame, shared, words};
+use super::super::tests::{clock, frame, reply, shared, words};
 use super::*;
 use crate::net::Peer;
 
@@ -240,6 +240,33 @@ async fn a_denial_can_be_looked_up() {
         replies.clear(0);
         session.answer(&words(&format!("TB.EXPLAIN {id}")), &mut replies).await;
         assert_eq!(str::from_utf8(replies.bytes()).unwrap(), expected);
+    }
+}
+
+/// Five numbers had no place for a decision id, so that only the log had it.
+#[tokio::test]
+async fn a_client_that_asks_for_the_decision_id_gets_it_with_the_denial() {
+    let shared = shared(&clock(), None);
+    let ban = Override::new("user:9", Effect::Ban);
+    let engine = &shared.daemon.engine;
+    engine.replace(engine.rules().with_overrides(vec![ban])).unwrap();
+    let mut session = Session::new(Arc::clone(&shared), 1, Peer::Unix);
+    let mut told = async |command: &str| reply(&mut session, command).await;
+    let allowed = told("CL.THROTTLE user:1 0 1 60 WITHID").await;
+    assert_eq!(allowed, "*6\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n$-1\r\n");
+    let numbers = "*6\r\n:1\r\n:1\r\n:0\r\n:60\r\n:60\r\n$32\r\n";
+    for (command, numbers) in [
+        ("CL.THROTTLE user:1 0 1 60 1 withid", numbers),
+        ("CL.THROTTLE user:9 0 1 60 WITHID", "*6\r\n:1\r\n:1\r\n:0\r\n:-1\r\n:-1\r\n$32\r\n"),
+    ] {
+        let denied = told(command).await;
+        let id = denied.strip_prefix(numbers).unwrap_or_else(|| panic!("{denied}")).trim_end();
+        let why = told(&format!("TB.EXPLAIN {id}")).await;
+        let subject = format!(r#""subject":"{}""#, command.split(' ').nth(1).unwrap());
+        assert!(why.contains(&subject), "{why}");
+    }
+    for command in ["CL.THROTTLE user:1 0 1 60 WITHID 1", "CL.THROTTLE user:1 0 1 60 1 1"] {
+        assert!(told(command).await.starts_with("-Cell error: Usage: "), "{command}");
     }
 }
 
