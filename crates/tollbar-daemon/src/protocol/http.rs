@@ -51,7 +51,7 @@ pub use callers::{AllowedHost, Callers};
 pub(crate) use check_response::{ReasonName, millis};
 pub use explain_response::ExplainResponse;
 pub(crate) use inspect::explain_decision;
-pub use inspect::{HealthResponse, describe_denial};
+pub use inspect::{HealthResponse, IncompleteUsage, describe_denial};
 pub use openapi::{ExplainRequest, document};
 pub(crate) use refusal::Refusal;
 pub use request::Object;

@@ -56,7 +56,7 @@ struct CheckOptions<'b> {
 /// Which options each command has.
 const OF_CHECK: &[&str] = &["COST", "ID", "CRITICALITY", "WITH"];
 const OF_PEEK: &[&str] = &["CRITICALITY", "WITH"];
-const OF_SUBJECT: &[&str] = &["COST", "ID"];
+const OF_SUBJECT: &[&str] = &["COST", "ID", "WITH"];
 
 /// `TB.CHECK method path [COST n] [ID id] [CRITICALITY word] [WITH name value ..]`
 pub(super) async fn check(
@@ -76,7 +76,7 @@ pub(super) async fn peek(
     check_request(arguments, OF_PEEK, 0, daemon, replies).await
 }
 
-/// `TB.SUBJECT rule subject [COST n] [ID id]`
+/// `TB.SUBJECT rule subject [COST n] [ID id] [WITH name value ..]`
 pub(super) async fn subject(
     arguments: &Arguments<'_>,
     daemon: &Daemon,
@@ -85,7 +85,8 @@ pub(super) async fn subject(
     let (rule, subject) = (text(arguments[1])?, text(arguments[2])?);
     let options = CheckOptions::parse(&arguments[3..], OF_SUBJECT)?;
     let (cost, id) = (options.cost.unwrap_or(1), options.request_id);
-    write(daemon.check_subject(rule, subject, cost, id).await?.as_ref(), replies);
+    let answer = daemon.check_subject(rule, subject, &options.attributes, cost, id).await?;
+    write(answer.as_ref(), replies);
     Ok(())
 }
 
