@@ -276,21 +276,23 @@ impl Daemon {
         Ok(self.check_under(&self.engine.rule(rule)?, request, logged).await)
     }
 
-    /// Decides and charges one value that a rule counts by, in place of a request.
+    /// Decides and charges whom a rule counts, in place of a request. Attributes beside it may name a tier.
     pub(crate) async fn check_subject(
         &self,
         rule: &str,
         subject: &str,
+        attributes: &[(&str, &str)],
         cost: u64,
         request_id: Option<&str>,
     ) -> Result<CheckAnswer, UsageError> {
         let handle = self.engine.rule(rule)?;
-        let request = handle.subject(subject)?;
+        let request = handle.subject(subject, attributes)?;
         let mut request = request.request()?.with_cost(cost);
         if let Some(id) = request_id {
             request = request.with_request_id(id);
         }
-        Ok(self.check_under(&handle, &request, LoggedRequest::subject(rule, subject, cost)).await)
+        let logged = LoggedRequest::attributes(rule, attributes, cost).of(subject);
+        Ok(self.check_under(&handle, &request, logged).await)
     }
 
     async fn check_under(

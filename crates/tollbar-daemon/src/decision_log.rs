@@ -101,10 +101,15 @@ impl<'a> LoggedRequest<'a> {
     }
 
     pub(crate) fn subject(rule: &'a str, subject: &'a str, cost: u64) -> Self {
-        Self { subject: Some(subject), ..Self::attributes(rule, &[], cost) }
+        Self::attributes(rule, &[], cost).of(subject)
     }
 
-    /// What is counted under a limit that stands in no rule.
+    /// Names whom a rule counts, beside the attributes.
+    pub(crate) fn of(self, subject: &'a str) -> Self {
+        Self { subject: Some(subject), ..self }
+    }
+
+    /// What is counted under one rule, or under a limit that stands in no rule.
     pub(crate) fn attributes(
         rule: &'a str,
         attributes: &'a [(&'a str, &'a str)],

@@ -260,7 +260,10 @@ impl From<UsageError> for Problem {
                 tracing::error!(%error, "the admin API has no answer from the store");
                 Self::unavailable("the store of counters does not answer: try again later")
             }
-            UsageError::EmptySubject { .. } => Self::invalid_field("subject", error.to_string()),
+            UsageError::EmptySubject { .. }
+            | UsageError::SubjectValues { .. }
+            | UsageError::SubjectTwice { .. } => Self::invalid_field("subject", error.to_string()),
+            UsageError::Incomplete { .. } => Self::invalid_field("attributes", error.to_string()),
             _ => Self::invalid_field("", error.to_string()),
         }
     }

@@ -9,6 +9,7 @@ mod fast_path;
 pub(crate) mod global_overrides;
 pub(crate) mod hold;
 pub(crate) mod in_process;
+mod latest_tiers;
 mod outage;
 mod replacement;
 mod request_id;
@@ -30,6 +31,7 @@ use tollbar::{Clock, MemoryStore, ReceiptKey, Store, SystemClock, Timestamp};
 use ahead_of_clock::AheadTracker;
 use hold::{Hold, TokenKeys};
 use in_process::Engine;
+use latest_tiers::LatestTiers;
 use selection::{NoObserver, Selection};
 
 use crate::rule_set::diff::Diff;
@@ -78,6 +80,8 @@ pub struct AsyncEngine {
     token_keys: TokenKeys,
     /// Counters that owe more than their policy can.
     ahead: AheadTracker,
+    /// The tiers of subjects that were charged lately.
+    latest_tiers: LatestTiers,
 }
 
 /// Whether a request may pass, and what it holds until it is over.
@@ -138,7 +142,8 @@ impl AsyncEngine {
         let mut admission = Admission { verdict, hold: None };
         let verdict = &mut admission.verdict;
         let mut selection = Selection::default();
-        self.select(&verdict.snapshot, request, &mut NoObserver, &mut selection);
+        let is_reservation = reserve_for.is_some();
+        self.select(&verdict.snapshot, request, is_reservation, &mut NoObserver, &mut selection);
         admission.hold = self.decide(request, reserve_for, &mut selection, verdict).await;
         admission
     }
@@ -319,6 +324,7 @@ impl EngineBuilder<Arc<dyn Store>> {
             charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl)
                 .with_replays_max(self.request_id_replays),
             ahead: AheadTracker::default(),
+            latest_tiers: LatestTiers::default(),
         }
     }
 }

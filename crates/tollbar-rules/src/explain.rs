@@ -8,7 +8,6 @@ use tollbar::{Batch, Decision, Entry, StoreError, Timestamp};
 use crate::engine::in_process::{Engine, now};
 use crate::engine::selection::{MatchFate, Observer, SelectedLimit, Selection};
 use crate::matcher::ItemId;
-use crate::rule::Tier;
 use crate::rule::subject::readable;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
@@ -146,7 +145,7 @@ impl AsyncEngine {
         let request = &*snapshot.fold(request);
         let mut fates = FateLog::new(snapshot.rules.len());
         let mut selection = Selection::default();
-        self.select(&snapshot, request, &mut fates, &mut selection);
+        self.select(&snapshot, request, false, &mut fates, &mut selection);
         let limits = match selection.denial {
             // More than a store takes: their counters are not read.
             Some(StoredReason::TooManyLimits { .. }) => &[],
@@ -245,8 +244,8 @@ impl Explainer<'_> {
             readable(&self.selection.keys[start..end])
         });
         let tier = match fate {
-            Some(MatchFate::Applied(Tier::At(at)) | MatchFate::TierUnlimited(Tier::At(at))) => {
-                Some(rule.tiers.limits[at].0.to_string())
+            Some(MatchFate::Applied(tier) | MatchFate::TierUnlimited(tier)) => {
+                rule.tier_name(tier).map(str::to_owned)
             }
             _ => None,
         };

@@ -224,6 +224,25 @@ impl Rule {
         }
     }
 
+    /// The names of what it counts per.
+    pub(crate) fn per_names(&self) -> Vec<String> {
+        self.per.iter().map(|per| per.name().to_owned()).collect()
+    }
+
+    /// Every tier that a request may be under.
+    pub(crate) fn all_tiers(&self) -> impl Iterator<Item = Tier> {
+        let own = self.tiers.default.is_none().then_some(Tier::Rule);
+        own.into_iter().chain((0..self.tiers.limits.len()).map(Tier::At))
+    }
+
+    /// The name of a tier; `None` for the rule's own limits.
+    pub(crate) fn tier_name(&self, tier: Tier) -> Option<&str> {
+        match tier {
+            Tier::Rule => None,
+            Tier::At(at) => Some(&self.tiers.limits[at].0),
+        }
+    }
+
     /// The limits that some request is under: not the rule's own where every request has a tier.
     pub(crate) fn live_limits(&self) -> impl Iterator<Item = &Limit> {
         let own = if self.tiers.default.is_some() { &[][..] } else { &self.limits };

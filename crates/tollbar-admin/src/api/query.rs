@@ -1,5 +1,7 @@
 //! Parameters in the query: a path takes some of them, each once.
 
+use std::collections::BTreeMap;
+
 use percent_encoding::percent_decode_str;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -42,6 +44,18 @@ pub(crate) struct Query {
     /// Its value
     #[schemars(required, length(min = 1, max = 1_024))]
     subject_id: Option<String>,
+    /// The tier whose limits are asked about; without it, the limits of the latest request and whatever is in use
+    #[schemars(length(max = 1_024))]
+    tier: Option<String>,
+    /// The path, of rules that count by it
+    #[schemars(length(max = 1_024))]
+    path: Option<String>,
+    /// The method, of rules that count by it
+    #[schemars(length(max = 1_024))]
+    method: Option<String>,
+    /// Other attributes that rules count by, as JSON: `{"region":"eu"}`
+    #[serde(default)]
+    attributes: QueryAttributes,
     /// From this day on, in UTC
     from: Option<QueryDate>,
     /// Up to this day, which is included
@@ -82,7 +96,8 @@ parameters! {
     RuleParameters: "tenant" "scope" "enabled" "name" "limit" "cursor";
     DryRunParameters: "dryRun";
     AuditParameters: "ruleId" "limit" "cursor";
-    UsageParameters: "subjectType" "subjectId" "ruleId";
+    UsageParameters: "subjectType" "subjectId" "ruleId" "tier" "path" "method" "attributes";
+    OwnUsageParameters: "tier" "path" "method";
     DailyParameters: "from" "to" "tenant" "subject" "ruleId" "limit" "cursor";
     ExportParameters: "format" "from" "to" "tenant";
     TopParameters: "ruleId" "limit";
@@ -114,6 +129,12 @@ struct PageLimit(u32);
 #[serde(try_from = "String")]
 #[schemars(inline, extend("format" = "date"))]
 struct QueryDate(i32);
+
+/// Attributes by their names.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+#[schemars(inline, extend("type" = "string", "contentMediaType" = "application/json"))]
+struct QueryAttributes(BTreeMap<String, String>);
 
 /// The longest value.
 const VALUE_BYTES_MAX: usize = 1_024;
@@ -180,7 +201,16 @@ impl Query {
             subject_type: self.subject_type.as_deref().ok_or_else(|| missing("subjectType"))?,
             subject_id: self.subject_id.as_deref().ok_or_else(|| missing("subjectId"))?,
             rule: self.rule_id.as_deref(),
+            attributes: self.attributes(),
         })
+    }
+
+    /// Returns what is said of a subject besides who it is.
+    pub(crate) fn attributes(&self) -> BTreeMap<&str, &str> {
+        let named = [("tier", &self.tier), ("path", &self.path), ("method", &self.method)];
+        let named = named.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let others = self.attributes.0.iter().map(|(name, value)| (&**name, &**value));
+        others.chain(named).collect()
     }
 }
 
@@ -205,6 +235,14 @@ impl TryFrom<String> for PageLimit {
         let limit =
             text.parse().ok().filter(|limit| is_digits && (1..=PAGE_ROWS_MAX).contains(limit));
         limit.map(Self).ok_or_else(|| format!("send 1 to {PAGE_ROWS_MAX}"))
+    }
+}
+
+impl TryFrom<String> for QueryAttributes {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        serde_json::from_str(&text).map(Self).map_err(|_| r#"send JSON such as {"region":"eu"}"#)
     }
 }
 

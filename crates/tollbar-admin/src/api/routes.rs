@@ -15,7 +15,7 @@ use axum::Router;
 use super::openapi;
 use super::query::{
     AuditParameters, DailyParameters, DryRunParameters, ExportParameters, KeyParameters,
-    PageParameters, RuleParameters, TopParameters, UsageParameters,
+    OwnUsageParameters, PageParameters, RuleParameters, TopParameters, UsageParameters,
 };
 use crate::api::extract::{AuthorizedRequest, ExplainBody, JsonBody, PublicRequest, RequestBody};
 use crate::api::response::{
@@ -111,7 +111,8 @@ pub(crate) fn routes() -> ApiRouter<Arc<Admin>> {
             |request: AuthorizedRequest<See, UsageParameters>|
             async { usage::get_of_subject(&request.admin, &request.actor, request.query.usage_subject()?).await } => Json;
         get "/usage/me" "UsageOfMe" "What is left to the token's own subject now" [404, 422]
-            |request: AuthorizedRequest<SeeOwnUsage>| usage::get_own(&request.admin, &request.actor) => Json;
+            |request: AuthorizedRequest<SeeOwnUsage, OwnUsageParameters>|
+            usage::get_own(&request.admin, &request.actor, request.query.attributes()) => Json;
         get "/usage/daily" "DailyUsage" "What was used, day by day" []
             |request: AuthorizedRequest<See, DailyParameters>|
             usage::list_daily(&request.admin, &request.actor, request.query.usage(), &request.query.page()) => Json;

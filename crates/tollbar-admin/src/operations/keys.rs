@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollbar_rules::{CanonicalSubject, Per, Request, Rule, UsageError, canonical_subject};
+use tollbar_rules::{CanonicalSubject, Per, Rule, UsageError, canonical_subject};
 
 use super::usage::{LimitUsage, Usages};
 use super::{Admin, instant, rules, sub_limit};
@@ -18,14 +18,15 @@ use tollbar_daemon::problem::Problem;
 /// A key: whom one rule counts.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-#[schemars(extend("oneOf" = [{ "required": ["subject"] }, { "required": ["attributes"] }]))]
+#[schemars(extend("anyOf" = [{ "required": ["subject"] }, { "required": ["attributes"] }]))]
 pub(crate) struct Key {
     #[schemars(length(min = 1))]
     pub(crate) rule_id: String,
-    /// Whom the rule counts, where it counts by one value: `user:42`.
+    /// Whom the rule counts: `user:42`, or `42 | /v1/a` if it counts by user and path.
     #[schemars(length(min = 1, max = 1_024))]
     pub(crate) subject: Option<String>,
-    /// The attributes of a request of theirs, where it counts by several.
+    /// The attributes of a request of theirs, `method` and `path` among them. Beside a subject, what it does not say,
+    /// such as `tier`.
     pub(crate) attributes: Option<BTreeMap<String, String>>,
 }
 
@@ -83,16 +84,13 @@ pub(crate) async fn peek(admin: &Admin, actor: &Actor, key: &Key) -> Result<Usag
     let rule = find_in_force(admin, actor.reach(Permission::See)?, &key.rule_id)?;
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     let usages = match key.selector()? {
-        KeySelector::Subject(subject) => {
-            // Whether it counts by one value is said first.
-            handle.subject(subject)?;
+        KeySelector::Subject(subject, pairs) => {
+            // How many values it has is said first.
+            handle.subject(subject, &pairs)?;
             let subject = check_counter(admin, &rule, subject).await?;
-            handle.usage(&handle.subject(&subject)?.request()?).await?
+            handle.usage(&handle.readable_subject(&subject, &pairs)?.request()?).await?
         }
-        KeySelector::Attributes(pairs) => {
-            let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
-            handle.usage(&request).await?
-        }
+        KeySelector::Attributes(pairs) => handle.usage(&handle.look_up(&pairs)?.request()?).await?,
     };
     Usages::from_limits(usages.into_iter().map(|usage| LimitUsage::new(&rule, usage)).collect())
         .ok_or_else(|| Problem::not_found("limit: the rule, or the tier, is unlimited"))
@@ -107,16 +105,17 @@ pub(crate) async fn reset(admin: &Admin, actor: &Actor, key: &Key) -> Result<Key
     }
     let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
     match key.selector()? {
-        KeySelector::Subject(subject) => {
-            handle.subject(subject)?;
+        KeySelector::Subject(subject, pairs) => {
+            handle.subject(subject, &pairs)?;
             let subject = check_counter(admin, &rule, subject).await?;
-            let request = handle.subject(&subject)?;
+            let request = handle.readable_subject(&subject, &pairs)?;
             let request = request.request()?;
             record_reset(admin, actor, &rule, &subject).await?;
             handle.reset(&request).await?;
         }
         KeySelector::Attributes(pairs) => {
-            let request = Request::new("GET", "/")?.with_attributes(&pairs)?;
+            let request = handle.look_up(&pairs)?;
+            let request = request.request()?;
             let named: Vec<_> =
                 pairs.iter().map(|(name, value)| format!("{name}:{value}")).collect();
             record_reset(admin, actor, &rule, &named.join(" | ")).await?;
@@ -331,7 +330,7 @@ async fn is_counted(admin: &Admin, rule: &Rule, subject: &str) -> bool {
     let Ok(handle) = admin.daemon.engine.rule(&rule.name) else {
         return false;
     };
-    let Ok(request) = handle.subject(subject) else {
+    let Ok(request) = handle.subject(subject, &[]) else {
         return false;
     };
     let Ok(request) = request.request() else {
@@ -343,24 +342,25 @@ async fn is_counted(admin: &Admin, rule: &Rule, subject: &str) -> bool {
 
 /// How a request names a key.
 enum KeySelector<'k> {
-    Subject(&'k str),
+    /// By whom the rule counts, and what else is known.
+    Subject(&'k str, Vec<(&'k str, &'k str)>),
     Attributes(Vec<(&'k str, &'k str)>),
 }
 
 impl Key {
     fn selector(&self) -> Result<KeySelector<'_>, Problem> {
-        match (&self.subject, &self.attributes) {
-            (Some(subject), None) => {
+        let pairs = self
+            .attributes
+            .as_ref()
+            .map(|attributes| attributes.iter().map(|(name, value)| (&**name, &**value)).collect());
+        match (&self.subject, pairs) {
+            (Some(subject), pairs) => {
                 text_fields::check_subject("subject", subject)?;
-                Ok(KeySelector::Subject(subject))
+                Ok(KeySelector::Subject(subject, pairs.unwrap_or_default()))
             }
-            (None, Some(attributes)) => {
-                let pairs = attributes.iter().map(|(name, value)| (&**name, &**value));
-                Ok(KeySelector::Attributes(pairs.collect()))
-            }
-            _ => {
-                let detail = "send either this or `attributes`";
-                Err(Problem::invalid_field("subject", detail))
+            (None, Some(pairs)) => Ok(KeySelector::Attributes(pairs)),
+            (None, None) => {
+                Err(Problem::invalid_field("subject", "send this, or `attributes`, or both"))
             }
         }
     }

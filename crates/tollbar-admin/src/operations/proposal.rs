@@ -196,13 +196,23 @@ impl Proposal {
         let mut denied = Vec::new();
         for some in recent_subjects.iter().collect::<Vec<_>>().chunks(AT_ONCE) {
             let checks = some.iter().map(|subject| async {
-                let now = usage(&admin.daemon.engine, old, subject).await?;
-                let then = usage(&engine_with_only, new, subject).await?;
-                let is_denied = |usage: &&Usage| usage.remaining == 0;
-                let first = then.into_iter().find(|usage| usage.remaining == 0);
-                first
-                    .filter(|_| !now.iter().any(|usage| is_denied(&usage)))
-                    .map(|usage| (*subject, usage))
+                let now = usage(&admin.daemon.engine, old, subject, None).await?;
+                let current = || now.iter().filter(|usage| usage.is_current);
+                let mut tiers: Vec<_> = current().map(|usage| usage.tier.as_deref()).collect();
+                tiers.dedup();
+                for tier in tiers {
+                    let mut then = usage(&engine_with_only, new, subject, tier).await?;
+                    if tier.is_none() {
+                        // Its requests named no tier, as far as the old rule could tell.
+                        then.retain(|usage| usage.tier.as_deref() == new.tiers.default.as_deref());
+                    }
+                    let first = then.into_iter().find(|usage| usage.remaining == 0);
+                    let mut own = current().filter(|usage| usage.tier.as_deref() == tier);
+                    if let Some(first) = first.filter(|_| !own.any(|usage| usage.remaining == 0)) {
+                        return Some((*subject, first));
+                    }
+                }
+                None
             });
             denied.extend(join_all(checks).await.into_iter().flatten().map(|(subject, usage)| {
                 NewDenial {
@@ -230,10 +240,17 @@ impl Proposal {
     }
 }
 
-/// Returns what `subject` has left of a rule's limits; `None` if that cannot be said.
-async fn usage(engine: &AsyncEngine, rule: &Rule, subject: &str) -> Option<Vec<Usage>> {
+/// Returns what `subject` has left of a rule's limits, or of those of a tier; `None` if that cannot be said.
+async fn usage(
+    engine: &AsyncEngine,
+    rule: &Rule,
+    subject: &str,
+    tier: Option<&str>,
+) -> Option<Vec<Usage>> {
     let handle = engine.rule(&rule.name).ok()?;
-    handle.usage(&handle.subject(subject).ok()?.request().ok()?).await.ok()
+    let attributes: Vec<_> = tier.into_iter().map(|tier| ("tier", tier)).collect();
+    let subject = handle.readable_subject(subject, &attributes).ok()?;
+    handle.usage(&subject.request().ok()?).await.ok()
 }
 
 /// Returns the rule as it would be in force, with the exemptions that the database has beside it: those

@@ -1,10 +1,11 @@
 //! What is left to somebody now, what was used day by day, and who is denied most. Charges nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollbar_rules::{Per, Request, Rule, Usage, UsageError};
+use tollbar_rules::{Per, Rule, Usage, UsageError};
 
 use super::keys::find_in_force;
 use super::{Admin, sub_limit};
@@ -12,6 +13,7 @@ use crate::database::{Page, PageRequest, UsageFilter};
 use crate::operations::auth::access::{Actor, Permission, Reach};
 use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
+use tollbar_daemon::protocol::http::IncompleteUsage;
 use tollbar_daemon::rfc3339::Rfc3339;
 use tollbar_daemon::usage::UsageRow;
 
@@ -19,13 +21,15 @@ use tollbar_daemon::usage::UsageRow;
 const RULES_MAX: usize = 1_000;
 
 /// The subject whose usage a request is about, and the rule.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct UsageSubject<'a> {
     /// An attribute, or `ip_cidr` for `ip`.
     pub(crate) subject_type: &'a str,
     pub(crate) subject_id: &'a str,
     /// All rules that count such a subject where there is none.
     pub(crate) rule: Option<&'a str>,
+    /// What else is known of it, such as its tier, or the path where a rule counts by user and path.
+    pub(crate) attributes: BTreeMap<&'a str, &'a str>,
 }
 
 /// What is left to somebody: of the limit that is nearest to its end, and of all.
@@ -33,8 +37,10 @@ pub(crate) struct UsageSubject<'a> {
 pub(crate) struct Usages {
     #[serde(flatten)]
     pub(crate) tightest: LimitUsage,
-    /// Every limit, the tightest first.
+    /// Every limit, the tightest first. Limits of other tiers than the one in force come last.
     pub(crate) limits: Vec<LimitUsage>,
+    /// Rules under which the subject has several counters, and what to send to see one of them.
+    pub(crate) incomplete: Vec<IncompleteUsage>,
 }
 
 /// What is left of one limit.
@@ -44,6 +50,12 @@ pub(crate) struct Usages {
 pub(crate) struct LimitUsage {
     pub(crate) rule_id: String,
     pub(crate) rule: String,
+    /// The tier whose limit it is, if the rule has tiers. If the question names no tier, it is the tier of the subject's
+    /// latest request on this node.
+    pub(crate) tier: Option<String>,
+    /// False if the subject's latest request was under another tier. It has used this limit all the same.
+    #[serde(skip)]
+    pub(crate) is_current: bool,
     /// The limit as it was written.
     pub(crate) limit_text: String,
     /// Tokens a window.
@@ -87,13 +99,19 @@ pub(crate) async fn get_of_subject(
     read_usage(admin, reach, subject).await
 }
 
-/// What is left to the token's own subject, under every rule that counts it.
-pub(crate) async fn get_own(admin: &Admin, actor: &Actor) -> Result<Usages, Problem> {
+/// What is left to the token's own subject, under every rule that counts it. The attributes are none that say who
+/// somebody is.
+pub(crate) async fn get_own(
+    admin: &Admin,
+    actor: &Actor,
+    attributes: BTreeMap<&str, &str>,
+) -> Result<Usages, Problem> {
     actor.reach(Permission::SeeOwnUsage)?;
     let subject = actor.subject.as_deref().unwrap_or_default();
     let (subject_type, subject_id) = subject.split_once(':').unwrap_or(("client", subject));
     let subject_type = if subject_type == "api" { "api_key" } else { subject_type };
-    read_usage(admin, Reach::All, UsageSubject { subject_type, subject_id, rule: None }).await
+    let subject = UsageSubject { subject_type, subject_id, rule: None, attributes };
+    read_usage(admin, Reach::All, subject).await
 }
 
 async fn read_usage(
@@ -101,12 +119,12 @@ async fn read_usage(
     reach: Reach<'_>,
     subject: UsageSubject<'_>,
 ) -> Result<Usages, Problem> {
-    let UsageSubject { subject_type, subject_id, rule } = subject;
+    let UsageSubject { subject_type, subject_id, rule, attributes } = subject;
     text_fields::check_subject("subjectType", subject_type)?;
     text_fields::check_subject("subjectId", subject_id)?;
     let attribute = if subject_type == "ip_cidr" { "ip" } else { subject_type };
-    let attributes = [(attribute, subject_id)];
-    let request = Request::new("GET", "/")?.with_attributes(&attributes)?;
+    let own = std::iter::once((attribute, subject_id));
+    let attributes: Vec<_> = own.chain(attributes).collect();
     let rules = if let Some(rule) = rule {
         vec![find_in_force(admin, reach, rule)?]
     } else {
@@ -115,24 +133,40 @@ async fn read_usage(
             |rule: &&Arc<Rule>| is_counted_by(rule, attribute) && is_visible(rule, reach);
         all.rules().iter().filter(is_counted_by).take(RULES_MAX).cloned().collect()
     };
-    let mut limits = Vec::new();
+    let (mut limits, mut incomplete, mut problem) = (Vec::new(), Vec::new(), None);
     for rule in &rules {
-        let usages =
-            admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?.usage(&request).await?;
-        limits.extend(usages.into_iter().map(|usage| LimitUsage::new(rule, usage)));
+        let handle = admin.daemon.engine.rule(&rule.name).map_err(UsageError::from)?;
+        match handle.look_up(&attributes) {
+            Ok(request) => {
+                let usages = handle.usage(&request.request()?).await?;
+                limits.extend(usages.into_iter().map(|usage| LimitUsage::new(rule, usage)));
+            }
+            Err(error) => {
+                let Some(lacking) = IncompleteUsage::new(rule, &error) else {
+                    return Err(error.into());
+                };
+                incomplete.push(lacking);
+                problem.get_or_insert(error);
+            }
+        }
     }
-    Usages::from_limits(limits)
-        .ok_or_else(|| Problem::not_found("limit: no rule counts such a subject"))
+    match Usages::from_limits(limits) {
+        Some(usages) => Ok(Usages { incomplete, ..usages }),
+        None => Err(problem.map_or_else(
+            || Problem::not_found("limit: no rule counts such a subject"),
+            Problem::from,
+        )),
+    }
 }
 
-/// Returns true if a rule counts by this attribute alone.
+/// Returns true if a rule counts by this attribute, alone or with others.
 fn is_counted_by(rule: &Rule, attribute: &str) -> bool {
-    rule.enabled
-        && match rule.per.as_slice() {
-            [Per::Client] => ["api_key", "user", "ip", "client"].contains(&attribute),
-            [Per::Attribute(name)] => **name == *attribute,
-            _ => false,
-        }
+    let is_by = |per: &Per| match per {
+        Per::Client => ["api_key", "user", "ip", "client"].contains(&attribute),
+        Per::Attribute(name) => **name == *attribute,
+        _ => false,
+    };
+    rule.enabled && rule.per.iter().any(is_by)
 }
 
 fn is_visible(rule: &Rule, reach: Reach<'_>) -> bool {
@@ -202,15 +236,15 @@ pub(crate) async fn list_rows(
 }
 
 impl Usages {
-    /// `None` where there is no limit. The tightest has the least of its limit remaining.
+    /// `None` where there is no limit. The tightest has the least of its limit remaining, among those in force.
     pub(crate) fn from_limits(mut limits: Vec<LimitUsage>) -> Option<Self> {
         limits.sort_by(|a, b| {
             let share = |one: &LimitUsage, other: &LimitUsage| {
                 u128::from(one.remaining) * u128::from(other.limit)
             };
-            share(a, b).cmp(&share(b, a))
+            b.is_current.cmp(&a.is_current).then_with(|| share(a, b).cmp(&share(b, a)))
         });
-        Some(Self { tightest: limits.first()?.clone(), limits })
+        Some(Self { tightest: limits.first()?.clone(), limits, incomplete: Vec::new() })
     }
 }
 
@@ -219,6 +253,8 @@ impl LimitUsage {
         Self {
             rule_id: rule.identity().to_string(),
             rule: rule.name.to_string(),
+            tier: usage.tier,
+            is_current: usage.is_current,
             limit_text: usage.text,
             limit: usage.limit,
             remaining: usage.remaining,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::ExitStatus;
 use super::client::{ApiError, ApiRequest, Client, Query, segment};
-use super::rules::{find_rule, path_of};
+use super::rules::{find_rule, path_of, with_rule_names};
 use super::table::columns;
 use crate::command::expiry::Expiry;
 
@@ -61,7 +61,8 @@ impl ExemptCommand {
                 });
                 let created =
                     client.send(ApiRequest::post(format!("{path}/exemptions"), body)).await?;
-                Ok(client.show(&created, || table(std::slice::from_ref(&created))))
+                let named = with_rule_names(client, vec![created.clone()]).await?;
+                Ok(client.show(&created, || table(&named)))
             }
             Self::List { rule } => {
                 let path = match rule {
@@ -71,7 +72,8 @@ impl ExemptCommand {
                     None => EXEMPTIONS.to_owned(),
                 };
                 let exemptions = client.items(&path, &Query::default()).await?;
-                Ok(client.show(&json!(exemptions), || table(&exemptions)))
+                let named = with_rule_names(client, exemptions.clone()).await?;
+                Ok(client.show(&json!(exemptions), || table(&named)))
             }
             Self::Delete { id } => {
                 let target = format!("{EXEMPTIONS}/{}", segment(&id));
@@ -90,7 +92,7 @@ fn table(exemptions: &[Value]) -> String {
         ("UNTIL", "expiresAt"),
         ("REASON", "reason"),
         ("BY", "createdBy"),
-        ("RULE ID", "ruleId"),
+        ("RULE", "rule"),
     ];
     columns(&fields, exemptions, "there are no exemptions")
 }

@@ -2,12 +2,12 @@
 
 use clap::{Args, Subcommand};
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tollbar_daemon::count_flag::count;
 
 use super::ExitStatus;
 use super::client::{ApiError, ApiRequest, Client, Query, segment};
-use super::rules::{find_rule, id_of};
+use super::rules::{attribute, find_rule, id_of, with_rule_names};
 use super::table::{Table, cell, columns, visible};
 use crate::command::expiry::Expiry;
 
@@ -65,8 +65,13 @@ pub(crate) struct CounterArgs {
     /// The name or the id of the rule
     rule: String,
 
-    /// Whom it counts: user:42, api:abc, ip:203.0.113.7, or the value of what it counts per
+    /// Whom it counts: user:42, api:abc, ip:203.0.113.7, or the value of what it counts per; several values as '42 |
+    /// /v1/users'
     subject: String,
+
+    /// Another attribute of the subject, such as tier=premium; may be given several times
+    #[arg(short, long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
+    attributes: Vec<(String, String)>,
 }
 
 /// Whom, under what and why.
@@ -114,7 +119,8 @@ impl KeyCommand {
             Self::Unboost(unban) => unban.run(client, "boost").await,
             Self::List => {
                 let records = client.items(KEYS, &Query::default()).await?;
-                Ok(client.show(&json!(records), || table(&records)))
+                let named = with_rule_names(client, records.clone()).await?;
+                Ok(client.show(&json!(records), || table(&named)))
             }
             Self::Top { rule, limit } => {
                 let (rule, limit) = (id_of(client, rule.as_deref()).await?, limit.to_string());
@@ -138,7 +144,9 @@ impl CounterArgs {
     async fn send(&self, client: &Client, what: &str) -> Result<Value, ApiError> {
         let rule = find_rule(client, &self.rule).await?;
         let id = rule.id();
-        let body = json!({ "ruleId": id, "subject": self.subject });
+        let attributes: Map<String, Value> =
+            self.attributes.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        let body = json!({ "ruleId": id, "subject": self.subject, "attributes": attributes });
         client.send(ApiRequest::post(format!("{KEYS}/{what}"), body)).await
     }
 }
@@ -156,7 +164,8 @@ impl KeyRecordArgs {
         body["reason"] = json!(self.reason);
         body["expiresAt"] = json!(until.map(|expiry| expiry.0));
         let record = client.send(ApiRequest::post(format!("{KEYS}/{kind}"), body)).await?;
-        Ok(client.show(&record, || table(std::slice::from_ref(&record))))
+        let named = with_rule_names(client, vec![record.clone()]).await?;
+        Ok(client.show(&record, || table(&named)))
     }
 }
 
@@ -183,16 +192,14 @@ impl LiftArgs {
 }
 
 fn table(records: &[Value]) -> String {
-    let mut table = Table::new(&["ID", "WHAT", "SUBJECT", "RULE ID", "UNTIL", "REASON", "BY"]);
+    let mut table = Table::new(&["ID", "WHAT", "SUBJECT", "RULE", "UNTIL", "REASON", "BY"]);
     for record in records {
         let what = match record["factorPercent"].as_u64() {
             None => cell(&record["kind"]),
             Some(percent) => format!("{} x{}", cell(&record["kind"]), factor_text(percent)),
         };
-        let rule =
-            if record["ruleId"].is_null() { "(all)".to_owned() } else { cell(&record["ruleId"]) };
-        let [id, subject, until, reason, by] =
-            ["keyId", "subject", "expiresAt", "reason", "createdBy"]
+        let [id, subject, rule, until, reason, by] =
+            ["keyId", "subject", "rule", "expiresAt", "reason", "createdBy"]
                 .map(|name| cell(&record[name]));
         table.row(vec![id, what, subject, rule, until, reason, by]);
     }

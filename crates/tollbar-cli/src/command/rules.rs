@@ -16,8 +16,8 @@ use clap::Subcommand;
 use tollbar_rules::{FileError, Finding, RuleFile};
 
 use super::ExitStatus;
-pub(super) use explain::RequestFlags;
-pub(super) use remote::{find as find_rule, id_of, path_of};
+pub(super) use explain::{RequestFlags, attribute};
+pub(super) use remote::{find as find_rule, id_of, path_of, with_rule_names};
 
 /// Where the rules of a daemon are.
 const RULES: &str = "/v1/rate-limit/rules";

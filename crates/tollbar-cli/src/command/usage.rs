@@ -129,8 +129,16 @@ fn table(days: &[Value]) -> String {
 
 /// What a subject has left, limit by limit.
 pub(super) fn limits(usage: &Value) -> String {
-    let fields =
-        [("RULE", "rule"), ("LIMIT", "limitText"), ("LEFT", "remaining"), ("RESETS AT", "resetAt")];
     let limits = usage["limits"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut fields = vec![
+        ("RULE", "rule"),
+        ("TIER", "tier"),
+        ("LIMIT", "limitText"),
+        ("LEFT", "remaining"),
+        ("RESETS AT", "resetAt"),
+    ];
+    if limits.iter().all(|limit| limit["tier"].is_null()) {
+        fields.remove(1);
+    }
     columns(&fields, limits, "nothing limits it")
 }

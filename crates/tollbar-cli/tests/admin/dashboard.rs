@@ -12,7 +12,8 @@ use crate::admin_daemon::{first_token, send};
 use crate::common::{Daemon, Scratch, serve, status};
 use tollbar_proto::client::Client;
 use tollbar_proto::v1::CheckRequest;
-use web_session::{WebSession, location};
+pub(crate) use web_session::WebSession;
+use web_session::location;
 
 /// A rule that lets one request pass, for anybody by any name.
 const RULES: &str = "rules: [{ name: once, match: { path: /once }, per: [user], limit: 1/day }]";

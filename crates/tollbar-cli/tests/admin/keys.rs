@@ -50,8 +50,8 @@ fn a_key_is_looked_at_and_made_fresh() {
 
     // A rule that counts by two attributes is asked by both.
     admin.check("/user", "8");
-    let both = json!({ "ruleId": "by_user", "attributes": { "user": "8" } });
-    assert_eq!(peek(&both).expect(200)["limit"], 2);
+    let both = json!({ "ruleId": "by_user", "attributes": { "user": "8", "path": "/user" } });
+    assert_eq!(peek(&both).expect(200)["remaining"], 1);
     let before = admin.get("/v1/rate-limit/audit")["items"].as_array().unwrap().len();
     admin.ask("POST", &format!("{KEYS}/reset"), &both).expect(200);
     let audit = admin.get("/v1/rate-limit/audit");
@@ -63,8 +63,8 @@ fn a_key_is_looked_at_and_made_fresh() {
     peek(&json!({ "ruleId": "nosuch", "subject": "8" })).problem(404, "not_found");
     let none = peek(&json!({ "ruleId": "five" }));
     assert_eq!(none.problem(422, "invalid"), "subject");
-    let both = peek(&json!({ "ruleId": "five", "subject": "a", "attributes": {} }));
-    assert_eq!(both.problem(422, "invalid"), "subject");
+    let both = json!({ "ruleId": "five", "subject": "user:7", "attributes": { "user": "8" } });
+    assert_eq!(peek(&both).problem(422, "invalid"), "subject", "who it is is said once");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod counters;
 mod dashboard;
 mod document;
 mod keys;
+mod look_up;
 mod malformed;
 mod metering;
 mod postgres;

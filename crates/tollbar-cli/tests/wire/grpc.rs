@@ -327,7 +327,7 @@ async fn every_mistake_gets_its_status_and_charges_nothing() {
         ("Check", with(|request| request.criticality = 9), Code::InvalidArgument, "there is no criticality 9: send 1 (low), 2 (normal), 3 (high) or 4 (critical)"),
         ("Check", with(|request| request.rule = "plan".to_owned()), Code::NotFound, "there is no rule `plan`: did you mean `plain`?"),
         ("Check", with(|request| request.subject = "9".to_owned()), Code::InvalidArgument, "`subject` is whom a rule counts: send `rule` with it"),
-        ("Check", with(|request| { request.subject = "9".to_owned(); request.rule = "plain".to_owned(); }), Code::InvalidArgument, "`subject` stands in place of `method`, `path`, `attributes`"),
+        ("Check", with(|request| { request.subject = "9".to_owned(); request.rule = "plain".to_owned(); }), Code::InvalidArgument, "`subject` stands in place of `method`, `path` and `criticality`"),
         ("Check", encode(&CheckRequest { rule: "pair".to_owned(), subject: "9".to_owned(), ..Default::default() }), Code::InvalidArgument, "rule `pair` counts per"),
         ("Check", encode(&CheckRequest { rule: "plain".to_owned(), subject: long.clone(), ..Default::default() }), Code::InvalidArgument, "the attribute `"),
         ("Peek", with(|request| request.cost = Some(1)), Code::InvalidArgument, "a peek charges nothing: leave `cost` out"),

@@ -12,6 +12,7 @@ mod grpc;
 mod grpc_client;
 mod grpc_python;
 mod limit;
+mod look_up;
 mod malformed;
 mod openapi;
 mod paths;

@@ -52,7 +52,7 @@ pub(crate) use check_response::{ReasonName, millis};
 pub use explain_response::ExplainResponse;
 pub(crate) use holds::{RESERVATION_TTL_DEFAULT, reservation_ttl};
 pub(crate) use inspect::explain_decision;
-pub use inspect::{HealthResponse, describe_denial};
+pub use inspect::{HealthResponse, IncompleteUsage, describe_denial};
 pub use openapi::{ExplainRequest, document};
 pub(crate) use refusal::Refusal;
 pub use request::Object;

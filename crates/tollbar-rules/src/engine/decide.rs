@@ -66,8 +66,10 @@ impl AsyncEngine {
             return None;
         }
         let mut selection = Selection::default();
-        self.select_among(matching, &verdict.snapshot, request, &mut selection);
-        let name = Self::prepare(request, reserve_for, &mut selection, verdict)?;
+        let is_reservation = reserve_for.is_some();
+        self.selector(&verdict.snapshot, request, is_reservation, &mut NoObserver)
+            .select_among(matching, &mut selection);
+        let name = self.prepare(request, reserve_for, &mut selection, verdict)?;
         let marks = name.marks(&self.charge_ids, reserve_for);
         let Verdict { snapshot, decisions, .. } = verdict;
         let mut entries = Entries::new();
@@ -94,7 +96,7 @@ impl AsyncEngine {
         verdict: &mut Verdict,
     ) -> Option<Hold> {
         let request = &*verdict.snapshot.fold(request);
-        let name = Self::prepare(request, reserve_for, selection, verdict)?;
+        let name = self.prepare(request, reserve_for, selection, verdict)?;
         let marks = name.marks(&self.charge_ids, reserve_for);
         let selection = &*selection;
         let Verdict { snapshot, decisions, .. } = verdict;
@@ -113,28 +115,19 @@ impl AsyncEngine {
         verdict.finish(conclusion)
     }
 
-    /// Selects the limits that apply to a request, and tells `observer` of each rule that matches.
+    /// Selects the limits that apply to a request, and tells `observer` of each rule that matches. A reservation is no
+    /// look-up, even at a cost of 0: it may be settled for more.
     #[inline]
     pub(crate) fn select(
         &self,
         snapshot: &Snapshot,
         request: &Request<'_>,
+        is_reservation: bool,
         observer: &mut impl Observer,
         selection: &mut Selection,
     ) {
-        self.selector(snapshot, &snapshot.fold(request), observer).select(selection);
-    }
-
-    /// Selects among rules that are known to match.
-    #[inline]
-    fn select_among(
-        &self,
-        matching: &[ItemId],
-        snapshot: &Snapshot,
-        request: &Request<'_>,
-        selection: &mut Selection,
-    ) {
-        self.selector(snapshot, request, &mut NoObserver).select_among(matching, selection);
+        let request = &*snapshot.fold(request);
+        self.selector(snapshot, request, is_reservation, observer).select(selection);
     }
 
     /// Selects one rule alone, whatever it matches.
@@ -146,7 +139,7 @@ impl AsyncEngine {
         selection: &mut Selection,
     ) {
         let request = &*snapshot.fold(request);
-        self.selector(snapshot, request, &mut NoObserver).select_only(rule, selection);
+        self.selector(snapshot, request, false, &mut NoObserver).select_only(rule, selection);
     }
 
     #[inline]
@@ -154,21 +147,28 @@ impl AsyncEngine {
         &'a self,
         snapshot: &'a Snapshot,
         request: &'a Request<'a>,
+        is_reservation: bool,
         observer: &'a mut O,
     ) -> Selector<'a, O, impl Fn() -> Timestamp> {
         let now = || self.clock.now();
-        Selector { snapshot, request, now, observer, reading: PathReading::Decoded }
+        let is_look_up = request.cost() == 0 && !is_reservation;
+        let (latest_tiers, reading) = (&self.latest_tiers, PathReading::Decoded);
+        Selector { snapshot, request, now, observer, latest_tiers, is_look_up, reading }
     }
 
     /// Names what is to be asked. `None` if the verdict is made already: no store is needed.
     #[inline]
     fn prepare(
+        &self,
         request: &Request<'_>,
         reserve_for: Option<Duration>,
         selection: &mut Selection,
         verdict: &mut Verdict,
     ) -> Option<RequestName> {
         let name = RequestName::new(request, &verdict.snapshot, selection);
+        if request.cost() > 0 {
+            self.latest_tiers.record_all(&verdict.snapshot, selection);
+        }
         if verdict.decide_without_store(selection) {
             return None;
         }

@@ -5,7 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use tollbar::{Batch, Entry, Policy};
+use smallvec::SmallVec;
+use tollbar::{Batch, Entry};
 
 use super::in_process::{Engine, now};
 use super::selection::Selection;
@@ -13,11 +14,15 @@ use super::usage::{UnknownRule, Usage, UsageError};
 use super::{Admission, AsyncEngine};
 use crate::matcher::ItemId;
 use crate::message::nearest;
-use crate::rule::subject::{KeyBuffer, SubjectKey, client_attribute, readable, write_key};
+use crate::rule::Tier;
+use crate::rule::subject::{
+    CLIENT_ATTRIBUTES, EVERYBODY, KeyBuffer, NONE, SEPARATOR, SubjectKey, client_attribute,
+    readable, write_key,
+};
 use crate::rule_set::LIMITS_PER_RULE_MAX;
 use crate::snapshot::Snapshot;
 use crate::snapshot::top::TopKey;
-use crate::{Limit, Per, Request, Rule, Verdict};
+use crate::{InvalidRequest, Limit, OnMissing, Per, Request, Rule, Verdict};
 
 /// One rule of an [`AsyncEngine`], as it was in force when [`AsyncEngine::rule`] looked it up.
 ///
@@ -34,19 +39,42 @@ pub struct AsyncRuleHandle<'e> {
 #[derive(Debug, Clone)]
 pub struct RuleHandle<'e>(AsyncRuleHandle<'e>);
 
-/// A request of which only the value that a rule counts by is known: no method, the path `/`, no tier.
+/// A request that names whom a rule counts, made by [`AsyncRuleHandle::subject`] or
+/// [`AsyncRuleHandle::look_up`].
 #[derive(Debug, Clone)]
 pub struct SubjectRequest<'a> {
     method: &'a str,
     path: &'a str,
-    attributes: ArrayVec<(&'a str, &'a str), 1>,
+    attributes: SmallVec<[(&'a str, &'a str); 4]>,
 }
 
-/// The limits of a rule that a request would be under, and its key.
-struct Counters<'s> {
-    limits: &'s [Limit],
-    policies: &'s [Policy],
+/// The most tiers whose counters one look-up reads.
+const TIERS_READ_MAX: usize = 32;
+
+/// The counters of a subject under a rule: its key, and the tiers under which they are read.
+struct Counters {
     key: KeyBuffer,
+    boost: u32,
+    /// The subject's own tier first, or the one that a check would use.
+    tiers: SmallVec<[Tier; 4]>,
+    own_tier: OwnTier,
+}
+
+/// How a look-up knows the tier of its subject.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OwnTier {
+    /// The request names it, or the rule has no tiers.
+    Named,
+    /// It is the tier of the subject's latest request.
+    Latest,
+    Unknown,
+}
+
+/// What a look-up has read of one limit.
+struct LimitReading<'s> {
+    limit: &'s Limit,
+    is_used: bool,
+    usage: Usage,
 }
 
 impl AsyncEngine {
@@ -74,7 +102,7 @@ impl Engine {
     /// assert!(engine.check(&request).is_allowed());
     ///
     /// let rule = engine.rule("per_client")?;
-    /// let subject = rule.subject("user:42")?;
+    /// let subject = rule.subject("user:42", &[])?;
     /// assert!(rule.check(&subject.request()?.with_cost(3)).is_allowed());
     /// assert_eq!(rule.usage(&request)?[0].remaining, 6);
     /// rule.reset(&request)?;
@@ -116,31 +144,83 @@ impl AsyncRuleHandle<'_> {
     /// Returns what the request's subject has left of the rule's limits, whether or not the rule applies to
     /// the request. Charges nothing. An unlimited tier has no limits, and a limit whose counter was not read
     /// is left out.
+    ///
+    /// If the rule has tiers and the request names none, these are the limits of the subject's latest request and any
+    /// other counters of its that are in use, each with its tier. If this process has not seen the subject, they are
+    /// those of every tier in use, and if none is, of the default tier.
     pub async fn usage(&self, request: &Request<'_>) -> Result<Vec<Usage>, UsageError> {
         let counters = self.counters(request)?;
-        let peek = |policy| Entry::new(&*counters.key, policy).with_cost(0);
-        let mut entries: ArrayVec<Entry<'_>, LIMITS_PER_RULE_MAX> =
-            counters.policies.iter().map(peek).collect();
-        self.engine.store().decide(Batch::all_or_none(&mut entries)).await?;
-        let usage = |(entry, limit): (&Entry<'_>, &Limit)| {
-            let decision = entry.decision()?;
-            Some(Usage {
-                text: limit.text().to_owned(),
-                subject: readable(entry.key()),
-                limit: decision.limit(),
-                remaining: decision.remaining()?,
-                reset_at: decision.reset_at()?,
-                window: entry.policy().limit_window(),
-            })
-        };
-        Ok(entries.iter().zip(counters.limits).filter_map(usage).collect())
+        let mut tiers = Vec::new();
+        for tier in counters.tiers.iter().take(TIERS_READ_MAX) {
+            tiers.push(self.read(&counters, *tier).await?);
+            let is_unlimited = tiers[0].is_empty() && counters.own_tier == OwnTier::Latest;
+            if is_unlimited || counters.own_tier == OwnTier::Named {
+                break;
+            }
+        }
+        let is_used = |readings: &Vec<LimitReading<'_>>| readings.iter().any(|read| read.is_used);
+        if counters.own_tier == OwnTier::Unknown && tiers.iter().any(is_used) {
+            tiers.retain(is_used);
+        } else if counters.own_tier == OwnTier::Unknown {
+            tiers.truncate(1);
+        } else if let [own, others @ ..] = &mut *tiers {
+            let is_shared = |read: &LimitReading<'_>| {
+                own.iter().any(|own| own.limit.counter_kind() == read.limit.counter_kind())
+            };
+            for other in others {
+                other.retain(|read| read.is_used && !is_shared(read));
+                other.iter_mut().for_each(|read| read.usage.is_current = false);
+            }
+        }
+        Ok(tiers.into_iter().flatten().map(|read| read.usage).collect())
     }
 
-    /// Makes the counters of the request's subject fresh.
+    /// Reads what is left of the limits of one tier.
+    async fn read(
+        &self,
+        counters: &Counters,
+        tier: Tier,
+    ) -> Result<Vec<LimitReading<'_>>, UsageError> {
+        let rule = self.rule();
+        let policies = self.snapshot.policies(self.at, tier, counters.boost).unwrap_or_default();
+        if policies.is_empty() {
+            return Ok(Vec::new());
+        }
+        let peek = |policy| Entry::new(&*counters.key, policy).with_cost(0);
+        let mut entries: ArrayVec<Entry<'_>, LIMITS_PER_RULE_MAX> =
+            policies.iter().map(peek).collect();
+        self.engine.store().decide(Batch::all_or_none(&mut entries)).await?;
+        let mut readings = Vec::new();
+        for (entry, limit) in entries.iter().zip(rule.limits_of(tier)) {
+            let (Some(decision), policy) = (entry.decision(), entry.policy()) else {
+                continue;
+            };
+            let Some((remaining, reset_at)) = decision.remaining().zip(decision.reset_at()) else {
+                continue;
+            };
+            let usage = Usage {
+                text: limit.text().to_owned(),
+                subject: readable(entry.key()),
+                tier: rule.tier_name(tier).map(str::to_owned),
+                is_current: true,
+                limit: decision.limit(),
+                remaining,
+                reset_at,
+                window: policy.limit_window(),
+            };
+            readings.push(LimitReading { limit, is_used: remaining < policy.capacity(), usage });
+        }
+        Ok(readings)
+    }
+
+    /// Makes the counters of the request's subject fresh: those of the tier that it names, or of all tiers.
     pub async fn reset(&self, request: &Request<'_>) -> Result<(), UsageError> {
         let counters = self.counters(request)?;
-        for policy in counters.policies {
-            self.engine.store().reset(&counters.key, policy).await?;
+        for tier in &counters.tiers {
+            let policies = self.snapshot.policies(self.at, *tier, counters.boost);
+            for policy in policies.unwrap_or_default() {
+                self.engine.store().reset(&counters.key, policy).await?;
+            }
         }
         Ok(())
     }
@@ -152,40 +232,127 @@ impl AsyncRuleHandle<'_> {
         self.snapshot.plan(self.at).top.list(count)
     }
 
-    /// Returns a request that has `subject` for the one attribute that the rule counts by.
+    /// Returns a request of `subject`, with other attributes, such as `tier`, beside it.
     ///
-    /// If that is `client`, the subject is what a request of that client has: `api:abc`, `user:42` or
-    /// `ip:203.0.113.7`, each with the counters of the client's own requests; any other text is counted as it
-    /// stands, apart from those.
-    pub fn subject<'a>(&'a self, subject: &'a str) -> Result<SubjectRequest<'a>, UsageError> {
+    /// A subject has the values that the rule counts by, in the order of `per`, joined by ` | `: `42`, or `42 | /v1/a`.
+    /// A client is `api:abc`, `user:42` or `ip:203.0.113.7`, with the counters of its own requests; any other
+    /// text is counted as it stands, apart from those. If the rule counts everybody together, the subject is
+    /// `(everybody)`.
+    pub fn subject<'a>(
+        &'a self,
+        subject: &'a str,
+        attributes: &[(&'a str, &'a str)],
+    ) -> Result<SubjectRequest<'a>, UsageError> {
+        self.subject_request(subject, attributes, |_| None)
+    }
+
+    /// Returns a request of a subject that [`readable`] has written, with other attributes beside it. Unlike for
+    /// [`subject`](Self::subject), `ip:203.0.113.7` and `(none)` are requests that lack what the rule counts by.
+    pub fn readable_subject<'a>(
+        &'a self,
+        subject: &'a str,
+        attributes: &[(&'a str, &'a str)],
+    ) -> Result<SubjectRequest<'a>, UsageError> {
+        let missing = self.rule().missing;
+        self.subject_request(subject, attributes, |value| match missing {
+            OnMissing::Ip | OnMissing::Shared if value == NONE => Some(None),
+            OnMissing::Ip => value.strip_prefix("ip:").map(|address| Some(("ip", address))),
+            _ => None,
+        })
+    }
+
+    /// Makes the request of a subject. `replace` has what stands for an attribute that requests lack.
+    fn subject_request<'a>(
+        &'a self,
+        subject: &'a str,
+        attributes: &[(&'a str, &'a str)],
+        replace: impl Fn(&'a str) -> Option<Option<(&'a str, &'a str)>>,
+    ) -> Result<SubjectRequest<'a>, UsageError> {
         let rule = self.rule();
-        let [per] = rule.per.as_slice() else {
-            let per = rule.per.iter().map(|per| per.name().to_owned()).collect();
-            return Err(UsageError::NotOneAttribute { rule: rule.name.to_string(), per });
+        Request::new("GET", "/")?.with_attributes(attributes)?;
+        let values: SmallVec<[&str; 4]> = match rule.per.as_slice() {
+            [] if subject == EVERYBODY => SmallVec::new(),
+            [_] => SmallVec::from_elem(subject, 1),
+            _ => subject.split(SEPARATOR).collect(),
         };
-        let (name, value) = match per {
-            Per::Client => client_attribute(subject),
-            Per::Attribute(name) if **name == *"ip" => {
-                ("ip", subject.strip_prefix("ip:").unwrap_or(subject))
-            }
-            Per::Attribute(name) => (&**name, subject),
-        };
-        // An IPv6 address is counted by its network, and may be called so.
-        let value = if name == "ip" { value.strip_suffix("/64").unwrap_or(value) } else { value };
-        if value.is_empty() {
-            return Err(UsageError::EmptySubject { rule: rule.name.to_string() });
+        if values.len() != rule.per.len() {
+            return Err(UsageError::SubjectValues {
+                rule: rule.name.to_string(),
+                per: rule.per_names(),
+            });
         }
-        let mut request = SubjectRequest { method: "", path: "/", attributes: ArrayVec::new() };
-        match name {
-            "method" => request.method = value,
-            "path" => request.path = value,
-            name => request.attributes.push((name, value)),
+        let mut request = SubjectRequest { method: "", path: "/", attributes: attributes.into() };
+        for (per, value) in rule.per.iter().zip(values) {
+            let is_same = |name: &str| match per {
+                Per::Client => CLIENT_ATTRIBUTES.contains(&name),
+                Per::Attribute(own) => **own == *name,
+            };
+            if let Some((name, _)) = attributes.iter().find(|(name, _)| is_same(name)) {
+                let (rule, attribute) = (rule.name.to_string(), (*name).to_owned());
+                return Err(UsageError::SubjectTwice { rule, attribute });
+            }
+            let (name, value) = match per {
+                Per::Client => client_attribute(value),
+                Per::Attribute(name) if **name == *"ip" => {
+                    ("ip", value.strip_prefix("ip:").unwrap_or(value))
+                }
+                Per::Attribute(name) => match replace(value) {
+                    Some(Some(pair)) => pair,
+                    Some(None) => continue,
+                    None => (&**name, value),
+                },
+            };
+            // An IPv6 address is counted by its network, and may be called so.
+            let value =
+                if name == "ip" { value.strip_suffix("/64").unwrap_or(value) } else { value };
+            if value.is_empty() {
+                return Err(UsageError::EmptySubject { rule: rule.name.to_string() });
+            }
+            request.set(name, value)?;
         }
         Ok(request)
     }
 
-    fn counters(&self, request: &Request<'_>) -> Result<Counters<'_>, UsageError> {
+    /// Returns a request with these attributes, `method` and `path` among them. They have to say which counter is
+    /// meant: see [`check_complete`](Self::check_complete).
+    pub fn look_up<'a>(
+        &self,
+        attributes: &[(&'a str, &'a str)],
+    ) -> Result<SubjectRequest<'a>, UsageError> {
+        self.check_complete(|name| attributes.iter().any(|(known, _)| *known == name))?;
+        let mut request = SubjectRequest { method: "GET", path: "/", attributes: SmallVec::new() };
+        let (own, others): (Vec<_>, Vec<_>) =
+            attributes.iter().copied().partition(|(name, _)| matches!(*name, "method" | "path"));
+        Request::new("GET", "/")?.with_attributes(&others)?;
+        request.attributes.extend(others);
+        own.into_iter().try_for_each(|(name, value)| request.set(name, value))?;
+        Ok(request)
+    }
+
+    /// Returns an error that names what a look-up lacks to be about one counter. Under a rule that counts by several
+    /// attributes, or by method or path, each of them has to be given. An address stands for others if the
+    /// rule says so.
+    pub fn check_complete(&self, is_given: impl Fn(&str) -> bool) -> Result<(), UsageError> {
+        let rule = self.rule();
+        let by_address = rule.missing == OnMissing::Ip && is_given("ip");
+        let is_fixed = |name: &str| matches!(name, "method" | "path");
+        let is_missing = |per: &&Per| match per {
+            // What stands for the one attribute of a rule is part of its counters.
+            Per::Client => rule.per.len() > 1 && !CLIENT_ATTRIBUTES.into_iter().any(&is_given),
+            Per::Attribute(name) if is_fixed(name) => !is_given(name),
+            Per::Attribute(name) => rule.per.len() > 1 && !is_given(name) && !by_address,
+        };
+        let missing = rule.per.iter().filter(is_missing).map(|per| per.name().to_owned());
+        let missing: Vec<_> = missing.collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(UsageError::Incomplete { rule: rule.name.to_string(), per: rule.per_names(), missing })
+    }
+
+    fn counters(&self, request: &Request<'_>) -> Result<Counters, UsageError> {
         let (snapshot, rule) = (&self.snapshot, self.rule());
+        let request = &*snapshot.fold(request);
         let mut key = KeyBuffer::new();
         match write_key(&rule.per, rule.missing, request, &mut key) {
             SubjectKey::Written => {}
@@ -194,15 +361,23 @@ impl AsyncRuleHandle<'_> {
                 return Err(UsageError::MissingAttribute { rule, attribute });
             }
         }
-        let tier = snapshot.tier(self.at, request);
         let boost = match &snapshot.overrides {
             Some(overrides) => {
                 snapshot.active_overrides(overrides, self.at, &key, request, self.engine.now()).1
             }
             None => 0,
         };
-        let policies = snapshot.policies(self.at, tier, boost).unwrap_or_default();
-        Ok(Counters { limits: rule.limits_of(tier), policies, key })
+        let named = snapshot.tier(self.at, request);
+        if rule.tiers.limits.is_empty() || request.attribute("tier").is_some() {
+            let (tiers, own_tier) = (SmallVec::from_elem(named, 1), OwnTier::Named);
+            return Ok(Counters { key, boost, tiers, own_tier });
+        }
+        let latest = self.engine.latest_tiers.find(rule, &key);
+        let own_tier = if latest.is_some() { OwnTier::Latest } else { OwnTier::Unknown };
+        let first = latest.unwrap_or(named);
+        let others = rule.all_tiers().filter(|tier| *tier != first);
+        let tiers = std::iter::once(first).chain(others).collect();
+        Ok(Counters { key, boost, tiers, own_tier })
     }
 }
 
@@ -225,7 +400,7 @@ impl RuleHandle<'_> {
         now(self.0.usage(request))
     }
 
-    /// Makes the counters of the request's subject fresh.
+    /// Makes the counters of the request's subject fresh. See [`AsyncRuleHandle::reset`].
     pub fn reset(&self, request: &Request<'_>) -> Result<(), UsageError> {
         now(self.0.reset(request))
     }
@@ -239,7 +414,23 @@ impl<'e> Deref for RuleHandle<'e> {
     }
 }
 
-impl SubjectRequest<'_> {
+impl<'a> SubjectRequest<'a> {
+    fn set(&mut self, name: &'a str, value: &'a str) -> Result<(), InvalidRequest> {
+        match name {
+            "method" => self.method = value,
+            "path" => self.path = value,
+            name => {
+                // Two parts of a subject may name one attribute.
+                let mut others = self.attributes.iter();
+                if others.any(|(known, other)| *known == name && *other != value) {
+                    return Err(InvalidRequest::DuplicateAttribute { name: name.to_owned() });
+                }
+                self.attributes.push((name, value));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the request, of cost 1.
     pub fn request(&self) -> Result<Request<'_>, UsageError> {
         Ok(Request::new(self.method, self.path)?.with_known_attributes(&self.attributes)?)

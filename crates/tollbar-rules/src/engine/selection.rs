@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use tollbar::{Policy, Timestamp};
 
+use super::latest_tiers::LatestTiers;
 use super::replacement::{Replaced, Replacements};
 use crate::Request;
 use crate::matcher::{ItemId, Items};
@@ -60,6 +61,8 @@ pub(crate) struct Selection {
     banned: SmallVec<[(ItemId, StoredReason); 1]>,
     /// Rules that let the request pass, and why, in their order.
     passes: SmallVec<[(ItemId, StoredReason); 1]>,
+    /// The rules with tiers that apply, the tier of each, and where its key is among the keys. Some may come twice.
+    pub(super) tiers: SmallVec<[(ItemId, Tier, (usize, usize)); 2]>,
     /// The last key that was written by each recipe.
     written: SmallVec<[(RecipeId, (usize, usize)); 4]>,
 }
@@ -112,6 +115,10 @@ pub(crate) struct Selector<'a, O, N> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) now: N,
     pub(crate) observer: &'a mut O,
+    /// The tiers of look-ups that name none.
+    pub(crate) latest_tiers: &'a LatestTiers,
+    /// Whether the request only looks: it is of cost 0, and never charged.
+    pub(crate) is_look_up: bool,
     /// How the path is read at the moment.
     pub(crate) reading: PathReading,
 }
@@ -389,7 +396,10 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
             selection.mistakes.push((at, StoredReason::InvalidCost { rule: at }));
             return MatchFate::InvalidCost;
         }
-        let tier = self.snapshot.tier(at, self.request);
+        let tier = self.tier(at, &selection.keys[key.0..key.1]);
+        if flags.has_tiers {
+            selection.tiers.push((at, tier, key));
+        }
         let cost = self.snapshot.cost(at, self.request);
         let enforcement = if flags.is_live { Enforcement::Live } else { Enforcement::Shadow };
         let skips_permits = flags.has_permits && self.request.takes_no_permits();
@@ -420,6 +430,23 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
             selection.passes.push((at, StoredReason::Unlimited(at)));
         }
         MatchFate::TierUnlimited(tier)
+    }
+}
+
+impl<O, N> Selector<'_, O, N> {
+    /// Returns the tier whose limits apply. A look-up that names no tier is shown the limits of its subject's latest
+    /// request.
+    #[inline]
+    fn tier(&self, at: ItemId, key: &[u8]) -> Tier {
+        let Self { snapshot, request, latest_tiers, is_look_up, .. } = self;
+        if *is_look_up
+            && snapshot.core(at).flags.has_tiers
+            && request.attribute("tier").is_none()
+            && let Some(latest) = latest_tiers.find(snapshot.rule(at), key)
+        {
+            return latest;
+        }
+        snapshot.tier(at, request)
     }
 }
 
@@ -472,6 +499,10 @@ impl Selection {
     fn join(&mut self, other: Self) {
         let start = self.keys.len();
         self.keys.extend_from_slice(&other.keys);
+        let moved = |(rule, tier, key): (ItemId, Tier, (usize, usize))| {
+            (rule, tier, (key.0 + start, key.1 + start))
+        };
+        self.tiers.extend(other.tiers.into_iter().map(moved));
         for selected in other.limits {
             let is_same = |known: &SelectedLimit| {
                 (known.rule, known.limit, known.enforcement)

@@ -6,6 +6,7 @@ use thiserror::Error;
 use tollbar::{StoreError, Timestamp};
 
 use crate::InvalidRequest;
+use crate::rule::subject::{EVERYBODY, SEPARATOR};
 
 /// What is left of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,10 @@ pub struct Usage {
     pub text: String,
     /// Whom it counts, for people.
     pub subject: String,
+    /// The tier whose limit it is, if the rule has tiers.
+    pub tier: Option<String>,
+    /// False if the subject's latest request was under another tier. The subject has used this limit all the same.
+    pub is_current: bool,
     /// Tokens a window.
     pub limit: u64,
     /// The largest cost that would pass now.
@@ -51,16 +56,33 @@ pub enum UsageError {
         /// The attribute.
         attribute: String,
     },
-    /// A subject is one value, and the rule counts by none or by several.
-    #[error(
-        "rule `{rule}` counts {}, which one subject does not tell: send a request with its attributes",
-        per_text(per)
-    )]
-    NotOneAttribute {
+    /// The rule counts by several attributes, and some of them are not given.
+    #[error("rule `{rule}` counts per {}: say which one, and send {} too", and(per), and(&quoted(missing)))]
+    Incomplete {
         /// The rule.
         rule: String,
         /// What it counts per.
         per: Vec<String>,
+        /// The attributes that are missing.
+        missing: Vec<String>,
+    },
+    /// A subject has one value for each attribute that the rule counts per, and this one has another number.
+    #[error("{}", subject_advice(rule, per))]
+    SubjectValues {
+        /// The rule.
+        rule: String,
+        /// What it counts per.
+        per: Vec<String>,
+    },
+    /// An attribute beside a subject says once more whom the rule counts.
+    #[error(
+        "the subject says whom rule `{rule}` counts: leave `{attribute}` out of the attributes"
+    )]
+    SubjectTwice {
+        /// The rule.
+        rule: String,
+        /// The attribute.
+        attribute: String,
     },
     /// A subject that names nobody.
     #[error("the subject is empty: send whom rule `{rule}` counts")]
@@ -76,8 +98,42 @@ pub enum UsageError {
     Store(#[from] StoreError),
 }
 
-fn per_text(per: &[String]) -> String {
-    if per.is_empty() { "everybody together".to_owned() } else { format!("per {}", per.join(", ")) }
+impl UsageError {
+    /// Returns true if the question is about several counters, and has to say which one.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        matches!(self, Self::Incomplete { .. } | Self::SubjectValues { .. })
+    }
+}
+
+fn subject_advice(rule: &str, per: &[String]) -> String {
+    if per.is_empty() {
+        return format!(
+            "rule `{rule}` counts everybody together: send the subject `{EVERYBODY}`, or none"
+        );
+    }
+    let names: Vec<_> = per.iter().map(|name| name.to_uppercase()).collect();
+    format!(
+        "rule `{rule}` counts per {}: say which one, with a subject of {} values, `{}`, or with attributes in its place",
+        and(per),
+        per.len(),
+        names.join(SEPARATOR)
+    )
+}
+
+fn quoted(names: &[String]) -> Vec<String> {
+    names.iter().map(|name| format!("`{name}`")).collect()
+}
+
+/// Joins words: `a, b and c`.
+fn and(words: &[String]) -> String {
+    match words {
+        [first @ .., before, last] => {
+            let first: String = first.iter().map(|word| format!("{word}, ")).collect();
+            format!("{first}{before} and {last}")
+        }
+        words => words.concat(),
+    }
 }
 
 fn did_you_mean(suggestion: Option<&str>) -> String {

@@ -231,6 +231,12 @@ impl Limit {
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
+
+    /// Returns what tells its counters from those of other limits of its rule: limits with the same kind share them.
+    pub(crate) fn counter_kind(&self) -> (&str, u64, u64) {
+        let algorithm = self.policy.algorithm();
+        (algorithm.name(), algorithm.window_us(), algorithm.variant())
+    }
 }
 
 /// Two limits are the same if they were written the same.

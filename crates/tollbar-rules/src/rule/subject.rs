@@ -58,8 +58,20 @@ enum Tag {
     Shared = b'-',
 }
 
-/// What clients are called together.
+/// The attribute that stands for the identity chain.
 const CLIENT: &str = "client";
+
+/// The attributes that say who the client of a request is.
+pub(crate) const CLIENT_ATTRIBUTES: [&str; 4] = ["api_key", "user", "ip", CLIENT];
+
+/// Joins the values of a subject that has several.
+pub(crate) const SEPARATOR: &str = " | ";
+
+/// The subject of a rule that counts everybody together.
+pub(crate) const EVERYBODY: &str = "(everybody)";
+
+/// The value of those who lack an attribute and are counted together.
+pub(crate) const NONE: &str = "(none)";
 
 /// The links of the identity chain, the strongest first.
 const CHAIN: [(&str, Tag); 3] = [("api_key", Tag::ApiKey), ("user", Tag::User), ("ip", Tag::Ip)];
@@ -190,13 +202,13 @@ pub fn readable(key: &[u8]) -> String {
             b'k' => "api:",
             b'u' => "user:",
             b'a' => "ip:",
-            b'-' => "(none)",
+            b'-' => NONE,
             _ => "",
         };
         parts.push(format!("{prefix}{}", String::from_utf8_lossy(value)));
         rest = beyond;
     }
-    if parts.is_empty() { "(everybody)".to_owned() } else { parts.join(" | ") }
+    if parts.is_empty() { EVERYBODY.to_owned() } else { parts.join(SEPARATOR) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::Rule;
 use super::cidr::{Cidr, Family, subject_of};
-use super::subject::{OnMissing, Per};
+use super::subject::{EVERYBODY, NONE, OnMissing, Per, SEPARATOR};
 use crate::message::{nearest, shorten};
 use crate::request::address::address_part;
 
@@ -35,9 +35,6 @@ pub(crate) enum AddressText {
 /// The kinds of a client, as subjects of rules that count per client begin.
 const CLIENT_KINDS: [&str; 3] = ["user", "api", "ip"];
 
-/// What joins the parts of a subject that is several values.
-const SEPARATOR: &str = " | ";
-
 /// Returns a subject of `rule`, or of every rule, in the spelling under which it is counted. The error says what to
 /// write instead.
 ///
@@ -53,8 +50,8 @@ pub fn canonical_subject(rule: Option<&Rule>, text: &str) -> Result<CanonicalSub
         return canonical_attribute(text);
     };
     match rule.per.as_slice() {
-        [] if text == "(everybody)" => Ok(CanonicalSubject::verbatim(text.to_owned())),
-        [] => Err("the rule counts everybody together: write `(everybody)`".to_owned()),
+        [] if text == EVERYBODY => Ok(CanonicalSubject::verbatim(text.to_owned())),
+        [] => Err(format!("the rule counts everybody together: write `{EVERYBODY}`")),
         [per] => canonical_part(per, rule.missing, text),
         pers => {
             let parts: Vec<_> = text.split(SEPARATOR).collect();
@@ -105,8 +102,8 @@ fn canonical_part(per: &Per, missing: OnMissing, text: &str) -> Result<Canonical
     let address = text.strip_prefix("ip:");
     // Those who lack an attribute are counted by their address, or together.
     let is_missing = match missing {
-        OnMissing::Ip => address.is_some() || text == "(none)",
-        OnMissing::Shared => text == "(none)",
+        OnMissing::Ip => address.is_some() || text == NONE,
+        OnMissing::Shared => text == NONE,
         OnMissing::Skip | OnMissing::Deny => false,
     };
     match per {

@@ -88,13 +88,10 @@ impl RuleChange {
             ("on_store_failure", before.on_store_failure == after.on_store_failure),
             ("exempt", before.exemptions == after.exemptions),
         ];
-        let counter = |limit: &Limit| {
-            let algorithm = limit.policy().algorithm();
-            (algorithm.name(), algorithm.window_us(), algorithm.variant())
-        };
-        let old: Vec<_> = before.live_limits().map(counter).collect();
+        let old: Vec<_> = before.live_limits().map(Limit::counter_kind).collect();
         // Another `per` is another key, and so another counter.
-        let is_fresh = |limit: &&Limit| before.per != after.per || !old.contains(&counter(limit));
+        let is_fresh =
+            |limit: &&Limit| before.per != after.per || !old.contains(&limit.counter_kind());
         Self {
             rule: Arc::clone(&after.name),
             fields: pairs.iter().filter(|(_, same)| !same).map(|(field, _)| *field).collect(),

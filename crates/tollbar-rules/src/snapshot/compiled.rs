@@ -50,7 +50,7 @@ pub(crate) struct RuleFlags {
     /// May keep others from applying.
     pub(crate) is_against_others: bool,
     pub(super) has_exemptions: bool,
-    pub(super) has_tiers: bool,
+    pub(crate) has_tiers: bool,
     pub(super) has_costs: bool,
     pub(crate) has_candidate: bool,
     /// Some limit of it is held and not spent.

@@ -12,6 +12,7 @@ mod explain;
 mod fast_path;
 mod leases;
 mod limits;
+mod look_up;
 mod metering;
 mod outage;
 mod overrides;

@@ -111,7 +111,7 @@ fn a_subject_counts_as_the_request_it_stands_for() {
         ("off", "user:7", 1, ""),
     ] {
         let handle = engine.rule(rule).unwrap();
-        let request = handle.subject(subject).unwrap();
+        let request = handle.subject(subject, &[]).unwrap();
         let request = request.request().unwrap().with_cost(cost);
         let mut told = String::new();
         handle.check(&request).meter(&request, |record| {

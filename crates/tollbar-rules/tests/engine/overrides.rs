@@ -94,7 +94,7 @@ fn a_ban_denies_whatever_the_rules_say() {
         assert!(fixture.ask(attributes).is_allowed(), "{attributes:?}");
     }
     let rule = fixture.engine.rule("a").unwrap();
-    let subject = rule.subject("user:7").unwrap();
+    let subject = rule.subject("user:7", &[]).unwrap();
     assert!(is_banned(&rule.check(&subject.request().unwrap())));
 }
 

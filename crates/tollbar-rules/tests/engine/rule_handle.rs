@@ -13,7 +13,7 @@ fn check_subject(
     id: Option<&str>,
 ) -> Result<Verdict, UsageError> {
     let handle = engine.rule(rule)?;
-    let subject = handle.subject(subject)?;
+    let subject = handle.subject(subject, &[])?;
     let request = subject.request()?.with_cost(cost);
     Ok(match id {
         Some(id) => handle.check(&request.with_request_id(id)),
@@ -85,7 +85,7 @@ fn a_subject_is_the_value_that_the_rule_counts_by() {
         let remaining = |verdict: &Verdict| verdict.binding().unwrap().remaining().unwrap();
         let under = |cost| check_subject(&engine, rule, subject, cost, None).unwrap();
         let handle = engine.rule(rule).unwrap();
-        let request = handle.subject(subject).unwrap();
+        let request = handle.subject(subject, &[]).unwrap();
         let request = request.request().unwrap();
         assert_eq!(remaining(&under(2)), 7, "{rule} {subject}");
         assert_eq!(remaining(&ask(line, |request| handle.check(request))), 6, "{line}");
@@ -117,7 +117,7 @@ fn any_other_client_is_counted_as_it_stands() {
         ],
     );
     let rule = engine.rule("a").unwrap();
-    let usage = rule.usage(&rule.subject("42").unwrap().request().unwrap()).unwrap();
+    let usage = rule.usage(&rule.subject("42", &[]).unwrap().request().unwrap()).unwrap();
     assert_eq!(usage[0].subject, "42");
 }
 
@@ -163,12 +163,12 @@ fn what_is_no_subject_is_refused_with_what_to_send() {
         (
             "all",
             "1",
-            "rule `all` counts everybody together, which one subject does not tell: send a request with its attributes",
+            "rule `all` counts everybody together: send the subject `(everybody)`, or none",
         ),
         (
             "two",
             "1",
-            "rule `two` counts per user, path, which one subject does not tell: send a request with its attributes",
+            "rule `two` counts per user and path: say which one, with a subject of 2 values, `USER | PATH`, or with attributes in its place",
         ),
         ("client", "", "the subject is empty: send whom rule `client` counts"),
         ("client", "user:", "the subject is empty: send whom rule `client` counts"),

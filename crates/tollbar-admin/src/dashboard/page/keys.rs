@@ -14,7 +14,7 @@ use crate::dashboard::view::untrusted_text::{UntrustedText, escape_invisible};
 use crate::database::{KeyEffect, KeyFilter, KeyRow, PageRequest, RuleFilter, RuleId};
 use crate::operations::auth::access::Permission;
 use crate::operations::keys::{self, BanForm, BoostForm, Key};
-use crate::operations::usage::{self, LimitUsage};
+use crate::operations::usage::{self, LimitUsage, Usages};
 use tollbar_daemon::problem::Problem;
 use tollbar_rules::{Per, Rule};
 
@@ -47,6 +47,7 @@ struct KeyPage {
     rule_id: String,
     rule_href: String,
     why_not: Option<String>,
+    has_tiers: bool,
     limits: Vec<LimitRow>,
     records: Vec<KeyRecordRow>,
     factor: String,
@@ -72,6 +73,7 @@ struct KeyRecordRow {
 #[derive(Debug)]
 pub(crate) struct LimitRow {
     pub(crate) rule: UntrustedText,
+    pub(crate) tier: Option<UntrustedText>,
     pub(crate) text: UntrustedText,
     pub(crate) remaining: Count,
     pub(crate) limit: Count,
@@ -132,7 +134,7 @@ async fn show_with(
     let rule = keys::find_in_force(admin, actor.reach(Permission::See)?, rule_id)?;
     let subject = &prefixed_subject(&rule, subject);
     let (limits, why_not) = match keys::peek(admin, actor, &counter_key(&rule, subject)).await {
-        Ok(usages) => (usages.limits.iter().map(LimitRow::from_usage).collect(), None),
+        Ok(usages) => (LimitRow::from_usages(&usages), None),
         Err(problem) if problem.status == StatusCode::SERVICE_UNAVAILABLE => return Err(problem),
         Err(problem) => (Vec::new(), Some(escape_invisible(&problem.detail))),
     };
@@ -156,6 +158,7 @@ async fn show_with(
         rule_id: rule.identity().to_string(),
         rule_href: rule_href(rule.identity()),
         why_not,
+        has_tiers: limits.iter().any(|limit| limit.tier.is_some()),
         limits,
         records,
         factor: context.form.non_empty("factorPercent").unwrap_or("200").to_owned(),
@@ -257,10 +260,15 @@ fn exemption_target(rule: &Rule, subject: &str) -> Option<(&'static str, String)
 }
 
 impl LimitRow {
-    pub(crate) fn from_usage(usage: &LimitUsage) -> Self {
+    pub(crate) fn from_usages(usages: &Usages) -> Vec<Self> {
+        usages.limits.iter().map(Self::from_usage).collect()
+    }
+
+    fn from_usage(usage: &LimitUsage) -> Self {
         let used = Share { part: usage.limit.saturating_sub(usage.remaining), whole: usage.limit };
         Self {
             rule: UntrustedText::new(&*usage.rule),
+            tier: usage.tier.as_deref().map(UntrustedText::new),
             text: UntrustedText::new(&*usage.limit_text),
             remaining: Count(usage.remaining),
             limit: Count(usage.limit),

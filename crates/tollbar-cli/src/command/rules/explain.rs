@@ -94,7 +94,8 @@ fn request_line(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn attribute(text: &str) -> Result<(String, String), String> {
+/// Reads `name=value`.
+pub(crate) fn attribute(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write a name, `=` and a value, such as user=42".to_owned()),

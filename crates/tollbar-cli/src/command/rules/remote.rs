@@ -1,5 +1,7 @@
 //! The rules of a daemon, as its admin interface sends them.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use tollbar_rules::{Rule, RuleWarning};
 
@@ -83,6 +85,25 @@ pub(in crate::command) async fn id_of(
         Some(named) => find(client, named).await.map(|rule| Some(rule.id().to_owned())),
         None => Ok(None),
     }
+}
+
+/// Returns records of the admin API with the name of each one's rule as `rule`, for people. A rule that is gone is called
+/// by its id.
+pub(in crate::command) async fn with_rule_names(
+    client: &Client,
+    mut records: Vec<Value>,
+) -> Result<Vec<Value>, ApiError> {
+    let has_rules = records.iter().any(|record| record["ruleId"].is_string());
+    let rules = if has_rules { all(client, &Query::default()).await? } else { Vec::new() };
+    let names: BTreeMap<_, _> = rules.iter().map(|rule| (rule.id(), &*rule.rule.name)).collect();
+    for record in &mut records {
+        let name = match record["ruleId"].as_str() {
+            None => "(all)",
+            Some(id) => names.get(id).copied().unwrap_or(id),
+        };
+        record["rule"] = Value::from(name);
+    }
+    Ok(records)
 }
 
 /// Returns the path of the rule of that name; where there is none, of that id, whether or not it is there

@@ -64,13 +64,19 @@ async fn check(
     cost: u64,
 ) -> Result<Result<v1::CheckResponse, Status>, Status> {
     let answer = match CheckForm::parse(message)? {
-        CheckForm::Subject { rule, subject } => {
+        CheckForm::Subject { rule, subject, attributes } => {
             let id = non_empty(&message.request_id);
-            let answer = daemon.check_subject(rule, subject, cost, id).await;
+            let answer = daemon.check_subject(rule, subject, &attributes, cost, id).await;
             answer.map_err(|error| response::usage_error_status(&error))?
         }
         CheckForm::Full { rule: Some(rule), attributes } => {
             let request = request::request(message, &attributes, cost)?;
+            if cost == 0
+                && let Ok(rule) = daemon.engine.rule(rule)
+            {
+                let names = (&*message.method, &*message.path);
+                request::check_complete(&rule, names, &attributes)?;
+            }
             let answer = daemon.check_rule(rule, &request).await;
             answer.map_err(|error| response::usage_error_status(&error))?
         }
@@ -176,21 +182,23 @@ impl v1::limiter_server::Limiter for Limiter {
         let v1::ResetRequest { rule, method, path, attributes, subject } = request.get_ref();
         let rule = self.daemon.engine.rule(text("rule", rule)?);
         let rule = rule.map_err(|error| response::usage_error_status(&error.into()))?;
+        let attributes = request::pairs(attributes);
         let reset = match non_empty(subject) {
-            Some(_) if !(method.is_empty() && path.is_empty() && attributes.is_empty()) => {
+            Some(_) if !(method.is_empty() && path.is_empty()) => {
                 return Err(Status::invalid_argument(
-                    "`subject` stands in place of `method`, `path` and `attributes`: send it or them",
+                    "`subject` stands in place of `method` and `path`: send it or them",
                 ));
             }
             Some(subject) => {
-                let subject =
-                    rule.subject(subject).map_err(|error| response::usage_error_status(&error))?;
+                let subject = rule
+                    .subject(subject, &attributes)
+                    .map_err(|error| response::usage_error_status(&error))?;
                 let request =
                     subject.request().map_err(|error| response::usage_error_status(&error))?;
                 rule.reset(&request).await
             }
             None => {
-                let attributes = request::pairs(attributes);
+                request::check_complete(&rule, (method, path), &attributes)?;
                 let request = request::basic_request(method, path, &attributes)?;
                 rule.reset(&request).await
             }

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use tollbar_proto::v1;
-use tollbar_rules::{Criticality, Request};
+use tollbar_rules::{AsyncRuleHandle, Criticality, Request};
 use tonic::Status;
+
+use super::response::usage_error_status;
 
 /// Where a request says neither.
 const ANY_METHOD: &str = "GET";
@@ -15,25 +17,22 @@ const ANY_PATH: &str = "/";
 pub(super) enum CheckForm<'a> {
     /// By what it is: all rules look at it, or one.
     Full { rule: Option<&'a str>, attributes: Vec<(&'a str, &'a str)> },
-    /// By whom a rule counts.
-    Subject { rule: &'a str, subject: &'a str },
+    /// By whom a rule counts. The attributes say more, such as the tier.
+    Subject { rule: &'a str, subject: &'a str, attributes: Vec<(&'a str, &'a str)> },
 }
 
 impl<'a> CheckForm<'a> {
     pub(super) fn parse(message: &'a v1::CheckRequest) -> Result<Self, Status> {
-        let rule = non_empty(&message.rule);
+        let (rule, attributes) = (non_empty(&message.rule), pairs(&message.attributes));
         let Some(subject) = non_empty(&message.subject) else {
-            return Ok(Self::Full { rule, attributes: pairs(&message.attributes) });
+            return Ok(Self::Full { rule, attributes });
         };
-        let is_full = !(message.method.is_empty()
-            && message.path.is_empty()
-            && message.attributes.is_empty()
-            && message.criticality == 0);
+        let is_full =
+            !(message.method.is_empty() && message.path.is_empty() && message.criticality == 0);
         match rule {
-            Some(rule) if !is_full => Ok(Self::Subject { rule, subject }),
+            Some(rule) if !is_full => Ok(Self::Subject { rule, subject, attributes }),
             Some(_) => Err(Status::invalid_argument(
-                "`subject` stands in place of `method`, `path`, `attributes` and `criticality`: send it \
-                 or them",
+                "`subject` stands in place of `method`, `path` and `criticality`: send it or them",
             )),
             None => Err(Status::invalid_argument(
                 "`subject` is whom a rule counts: send `rule` with it, or `attributes` instead",
@@ -55,6 +54,20 @@ pub(super) fn request<'a>(
         Some(id) => request.with_request_id(id),
         None => request,
     })
+}
+
+/// Returns an error if these are several counters of a rule, and the message does not say which one is meant.
+pub(super) fn check_complete(
+    rule: &AsyncRuleHandle<'_>,
+    (method, path): (&str, &str),
+    attributes: &[(&str, &str)],
+) -> Result<(), Status> {
+    let is_given = |name: &str| match name {
+        "method" => !method.is_empty(),
+        "path" => !path.is_empty(),
+        name => attributes.iter().any(|(known, _)| *known == name),
+    };
+    rule.check_complete(is_given).map_err(|error| usage_error_status(&error))
 }
 
 /// The request, as far as most messages describe one.

@@ -242,15 +242,19 @@ impl Api {
         form: &RequestForm,
         cost: u64,
     ) -> Result<CheckAnswer, Refusal> {
-        let target = check.target(form)?;
+        let (target, pairs) = (check.target(form)?, check.pairs());
         if let CheckTarget::Subject { rule, subject } = target {
             let id = check.request_id();
-            return Ok(self.daemon.check_subject(rule, subject, cost, id).await?);
+            return Ok(self.daemon.check_subject(rule, subject, &pairs, cost, id).await?);
         }
-        let pairs = check.pairs();
         let request = check.request(&pairs, cost)?;
         match target {
-            CheckTarget::Rule(rule) => Ok(self.daemon.check_rule(rule, &request).await?),
+            CheckTarget::Rule(rule) => {
+                if cost == 0 {
+                    self.daemon.engine.rule(rule)?.check_complete(|name| check.has(name))?;
+                }
+                Ok(self.daemon.check_rule(rule, &request).await?)
+            }
             _ => Ok(self.daemon.check(&request, None).await),
         }
     }

@@ -9,7 +9,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use tollbar::{Degraded, Outcome, Timestamp};
-use tollbar_rules::{Enforcement, Reason, Request, Verdict, readable_instant, readable_wait};
+use tollbar_rules::{
+    Enforcement, Reason, Request, Rule, RuleDecision, Usage, UsageError, Verdict, readable_instant,
+    readable_wait,
+};
 
 use super::Api;
 use super::check_response::{CheckResponse, ReasonName};
@@ -58,26 +61,31 @@ pub(crate) struct ResetResponse<'a> {
 
 /// What is left to somebody.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct UsageResponse<'v> {
+pub(crate) struct UsageResponse {
     /// Why there are limits, or none.
     reason: ReasonName,
     /// Whether the store could not answer.
     degraded: bool,
-    /// Every limit that may deny.
-    usage: Vec<LimitUsage<'v>>,
+    /// Every limit that may deny. If the query names no tier, these are the limits of the latest request, and those of
+    /// other tiers that are in use.
+    usage: Vec<LimitUsage>,
+    /// Rules that count by more than the query has.
+    incomplete: Vec<IncompleteUsage>,
 }
 
 /// What is left of one limit.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Usage")]
-struct LimitUsage<'v> {
+struct LimitUsage {
     /// The rule's identity, which outlives its name.
-    rule_id: &'v str,
+    rule_id: String,
     /// The rule's name.
-    rule: &'v str,
+    rule: String,
+    /// The tier whose limit it is, if the rule has tiers.
+    tier: Option<String>,
     /// The limit as it was written.
-    limit_text: &'v str,
+    limit_text: String,
     /// Tokens a window.
     limit: u64,
     /// The largest cost that would pass now; null where no counter was read.
@@ -88,6 +96,65 @@ struct LimitUsage<'v> {
     /// The time that it takes to earn `limit` tokens, rounded up: the window, but 100 for `0.01/s`. 0 for permits, which
     /// have no window.
     window_seconds: u64,
+}
+
+/// A rule under which a subject has several counters. The question does not say which one it is about.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IncompleteUsage {
+    /// The rule's identity, which outlives its name.
+    rule_id: String,
+    /// The rule's name.
+    rule: String,
+    /// The attributes to be sent as well.
+    missing: Vec<String>,
+    /// What to send, in a sentence.
+    message: String,
+}
+
+impl IncompleteUsage {
+    /// Returns what a question about `rule` lacks; `None` if that is not why it has no answer.
+    pub fn new(rule: &Rule, error: &UsageError) -> Option<Self> {
+        let UsageError::Incomplete { missing, .. } = error else {
+            return None;
+        };
+        let (rule_id, rule) = (rule.identity().to_string(), rule.name.to_string());
+        Some(Self { rule_id, rule, missing: missing.clone(), message: error.to_string() })
+    }
+
+    /// What to send, in a sentence.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl LimitUsage {
+    fn from_usage(rule: &Rule, usage: Usage) -> Self {
+        Self {
+            rule_id: rule.identity().to_string(),
+            rule: rule.name.to_string(),
+            tier: usage.tier,
+            limit_text: usage.text,
+            limit: usage.limit,
+            remaining: Some(usage.remaining),
+            reset_at: Some(Rfc3339(usage.reset_at)),
+            window_seconds: usage.window.as_millis().div_ceil(1_000) as u64,
+        }
+    }
+
+    fn from_decision(decision: &RuleDecision<'_>) -> Self {
+        let rule = decision.rule();
+        Self {
+            rule_id: rule.identity().to_string(),
+            rule: rule.name.to_string(),
+            tier: decision.tier().map(str::to_owned),
+            limit_text: decision.limit().text().to_owned(),
+            limit: decision.decision().limit(),
+            remaining: decision.remaining(),
+            reset_at: decision.reset_at().map(Rfc3339),
+            window_seconds: decision.limit().policy().limit_window().as_millis().div_ceil(1_000) as u64,
+        }
+    }
 }
 
 /// A request that was denied.
@@ -119,16 +186,17 @@ impl Api {
 
     pub(super) async fn reset(&self, body: &[u8]) -> Result<ApiResponse, Refusal> {
         let check: CheckRequest<'_> = parse(body, RESET.example)?;
-        let engine = &self.daemon.engine;
+        let (engine, pairs) = (&self.daemon.engine, check.pairs());
         let rule = match check.target(&RESET)? {
             CheckTarget::Subject { rule, subject } => {
                 let handle = engine.rule(rule)?;
-                handle.reset(&handle.subject(subject)?.request()?).await?;
+                handle.reset(&handle.subject(subject, &pairs)?.request()?).await?;
                 rule
             }
             CheckTarget::Rule(rule) => {
-                let pairs = check.pairs();
-                engine.rule(rule)?.reset(&check.request(&pairs, 1)?).await?;
+                let handle = engine.rule(rule)?;
+                handle.check_complete(|name| check.has(name))?;
+                handle.reset(&check.request(&pairs, 1)?).await?;
                 rule
             }
             CheckTarget::Request => return Err(Refusal::bad_request("a reset needs `rule`")),
@@ -136,7 +204,7 @@ impl Api {
         Ok(json(StatusCode::OK, JSON, &ResetResponse { rule, reset: true }))
     }
 
-    /// Whoever asks says on whose behalf, as in a check; here the query does.
+    /// Answers what is left to the subject that the query names. The caller vouches for it, as in a check.
     pub(super) async fn usage(&self, query: &str) -> Result<ApiResponse, Refusal> {
         let input: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let of = |name: &str| input.iter().find(|pair| pair.0 == name).map(|pair| &*pair.1);
@@ -155,26 +223,29 @@ impl Api {
         }
         let (method, path) = (of("method").unwrap_or("GET"), of("path").unwrap_or("/"));
         let request = Request::new(method, path)?.with_attributes(&pairs)?.with_cost(0);
-        let verdict = self.daemon.engine.check(&request).await;
-        let live =
-            verdict.decisions().filter(|decision| decision.enforcement() == Enforcement::Live);
-        let usage = live.map(|decision| LimitUsage {
-            rule_id: decision.rule().identity(),
-            rule: &decision.rule().name,
-            limit_text: decision.limit().text(),
-            limit: decision.decision().limit(),
-            remaining: decision.remaining(),
-            reset_at: decision.reset_at().map(Rfc3339),
-            window_seconds: {
-                let window = decision.limit().policy().limit_window();
-                window.as_millis().div_ceil(1_000) as u64
-            },
-        });
-        let response = UsageResponse {
-            reason: verdict.reason().into(),
-            degraded: verdict.degraded().is_some(),
-            usage: usage.collect(),
-        };
+        let engine = &self.daemon.engine;
+        let verdict = engine.check(&request).await;
+        let live: Vec<_> = verdict
+            .decisions()
+            .filter(|decision| decision.enforcement() == Enforcement::Live)
+            .collect();
+        let (mut usage, mut incomplete) = (Vec::new(), Vec::new());
+        for decisions in live.chunk_by(|one, next| one.rule().name == next.rule().name) {
+            let rule = decisions[0].rule();
+            let handle = engine.rule(&rule.name)?;
+            if let Err(error) = handle.check_complete(|name| of(name).is_some()) {
+                incomplete.extend(IncompleteUsage::new(rule, &error));
+                continue;
+            }
+            if rule.tiers.limits.is_empty() || verdict.degraded().is_some() {
+                usage.extend(decisions.iter().map(LimitUsage::from_decision));
+            } else {
+                let usages = handle.usage(&request).await?;
+                usage.extend(usages.into_iter().map(|usage| LimitUsage::from_usage(rule, usage)));
+            }
+        }
+        let (reason, degraded) = (verdict.reason().into(), verdict.degraded().is_some());
+        let response = UsageResponse { reason, degraded, usage, incomplete };
         Ok(json(StatusCode::OK, JSON, &response))
     }
 

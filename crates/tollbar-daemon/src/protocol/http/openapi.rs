@@ -135,9 +135,10 @@ fn describe_responses(route: &Route, context: &mut GenContext, operation: &mut O
         refuse(*status, &answer);
     }
     if !route.verdicts.is_empty() {
-        // A receipt that is too long tells of its verdict, a body that cannot be used does not. A denial tells of its
-        // verdict, too many wrong tokens do not.
-        for status in [400, 429] {
+        // A receipt that is too long tells of its verdict, a body that cannot be used does not. A cost that never passes
+        // tells of its verdict, a subject that is several counters does not. A denial tells of its verdict, too many
+        // wrong tokens do not.
+        for status in [400, 422, 429] {
             refuse(status, &json_schema!({ "anyOf": [error, answer] }));
         }
     }
@@ -164,7 +165,9 @@ fn described(status: u16) -> &'static str {
         409 => "It was used before, for something else, or its time is up",
         413 => "The body is too large",
         415 => "The body is not said to be JSON",
-        422 => "Never: it costs more than a limit can hold; nothing was charged",
+        422 => {
+            "Never: it costs more than a limit can hold. Or it does not say which counter is meant. Nothing was charged"
+        }
         429 => "Not now; nothing was charged. Or too many wrong tokens came from this address",
         431 => "Path, query and headers are more than 16 KiB",
         500 => "The rules have to be changed; nothing was charged",

@@ -153,6 +153,9 @@ impl From<UsageError> for Refusal {
         let (status, word) = match &error {
             UsageError::UnknownRule { .. } => (StatusCode::NOT_FOUND, "unknown_rule"),
             UsageError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),
+            error if error.is_incomplete() => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "incomplete_subject")
+            }
             _ => (StatusCode::BAD_REQUEST, "bad_request"),
         };
         Self::new(status, word, error.to_string())

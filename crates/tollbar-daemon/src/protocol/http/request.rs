@@ -46,7 +46,8 @@ pub(crate) struct CheckRequest<'a> {
     #[serde(borrow)]
     #[schemars(with = "Option<String>")]
     rule: Option<JsonText<'a>>,
-    /// The value that `rule` counts by, in place of a whole request.
+    /// Whom `rule` counts, in place of a whole request: the values that it counts by, joined by ` | `. `attributes` may
+    /// say more, such as `tier`.
     #[serde(borrow)]
     #[schemars(with = "Option<String>")]
     subject: Option<JsonText<'a>>,
@@ -178,16 +179,24 @@ impl CheckRequest<'_> {
             (None, Some(_)) => Err(Refusal::bad_request("a `subject` needs its `rule`: send both")),
             (Some(rule), Some(subject)) => {
                 let beside = |(field, is_present): &&(&str, bool)| {
-                    *is_present
-                        && matches!(*field, "method" | "path" | "attributes" | "criticality")
+                    *is_present && matches!(*field, "method" | "path" | "criticality")
                 };
                 match present.iter().find(beside) {
                     None => Ok(CheckTarget::Subject { rule: &rule.0, subject: &subject.0 }),
                     Some((field, _)) => Err(Refusal::bad_request(format!(
-                        "a `subject` stands for the whole request: leave `{field}` out, or `subject`"
+                        "a `subject` stands in place of method and path: leave `{field}` out, or `subject`"
                     ))),
                 }
             }
+        }
+    }
+
+    /// Returns true if the request says what this attribute is.
+    pub(super) fn has(&self, attribute: &str) -> bool {
+        match attribute {
+            "method" => self.method.is_some(),
+            "path" => self.path.is_some(),
+            name => self.pairs().iter().any(|(known, _)| *known == name),
         }
     }
 

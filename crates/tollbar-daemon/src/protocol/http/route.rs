@@ -138,7 +138,7 @@ routes! {
     "/v1/explain" Explain "What every rule makes of the request; charges nothing"
         RequestInput::Check(&EXPLAIN) => ExplainResponse<'_>;
     "/v1/reset" Reset "Makes the counters of one subject under one rule fresh"
-        RequestInput::Check(&RESET) => ResetResponse<'_>, errors: &[404, 503];
+        RequestInput::Check(&RESET) => ResetResponse<'_>, errors: &[404, 422, 503];
     "/v1/reserve" Reserve "A check whose charge is settled later"
         RequestInput::Check(&RESERVE) => CheckResponse<'_>, verdicts: DENIALS;
     "/v1/commit" Commit "Settles a reservation: what it really came to"
@@ -150,7 +150,7 @@ routes! {
     "/v1/renew" Renew "Keeps the permits of a lease for longer"
         RequestInput::Body(schema_of::<LeaseRequest<'_>>, LEASE_EXAMPLE) => RenewResponse, errors: &[503];
     "/v1/rate-limit/usage/me" Usage "What is left to whoever the query names; charges nothing"
-        RequestInput::Query => UsageResponse<'_>;
+        RequestInput::Query => UsageResponse;
     "/v1/decisions/{id}" Decision "Why a request was denied"
         RequestInput::Id => DecisionResponse<'_>, errors: &[404];
     "/openapi.json" OpenApi "This document"

@@ -222,7 +222,7 @@ fn one_rule_is_asked_alone_by_a_request_or_by_a_value() {
         (
             r#"{"rule":"per_client","subject":"1","path":"/"}"#,
             400,
-            "a `subject` stands for the whole request: leave `path` out, or `subject`",
+            "a `subject` stands in place of method and path: leave `path` out, or `subject`",
         ),
     ] {
         let answer = daemon.post("/v1/check", body);

@@ -68,7 +68,7 @@ const OF_CHECK: &[&str] = &["COST", "ID", "CRITICALITY", "WITH"];
 const OF_PEEK: &[&str] = &["CRITICALITY", "WITH"];
 const OF_RESERVE: &[&str] = &["COST", "TTL", "ID", "CRITICALITY", "WITH"];
 const OF_COMMIT: &[&str] = &["COST"];
-const OF_SUBJECT: &[&str] = &["COST", "ID"];
+const OF_SUBJECT: &[&str] = &["COST", "ID", "WITH"];
 
 /// `TB.CHECK method path [COST n] [ID id] [CRITICALITY word] [WITH name value ..]`
 pub(super) async fn check(
@@ -88,7 +88,7 @@ pub(super) async fn peek(
     check_request(arguments, OF_PEEK, 0, daemon, replies).await
 }
 
-/// `TB.SUBJECT rule subject [COST n] [ID id]`
+/// `TB.SUBJECT rule subject [COST n] [ID id] [WITH name value ..]`
 pub(super) async fn subject(
     arguments: &Arguments<'_>,
     daemon: &Daemon,
@@ -97,7 +97,8 @@ pub(super) async fn subject(
     let (rule, subject) = (text(arguments[1])?, text(arguments[2])?);
     let options = CheckOptions::parse(&arguments[3..], OF_SUBJECT)?;
     let (cost, id) = (options.cost.unwrap_or(1), options.request_id);
-    write(daemon.check_subject(rule, subject, cost, id).await?.as_ref(), false, replies);
+    let answer = daemon.check_subject(rule, subject, &options.attributes, cost, id).await?;
+    write(answer.as_ref(), false, replies);
     Ok(())
 }
 

@@ -310,7 +310,10 @@ async fn what_cannot_be_checked_is_told_with_what_to_write() {
             "ERR `user` is not understood: write one of COST, ID, CRITICALITY, WITH",
         ),
         ("TB.PEEK GET / COST 1", "ERR `COST` is not understood: write one of CRITICALITY, WITH"),
-        ("TB.SUBJECT a b WITH c d", "ERR `WITH` is not understood: write one of COST, ID"),
+        (
+            "TB.SUBJECT a b CRITICALITY low",
+            "ERR `CRITICALITY` is not understood: write one of COST, ID, WITH",
+        ),
         ("TB.CHECK GET / COST", "ERR `COST` needs a value behind it"),
         (
             "TB.CHECK GET / TTL 9",
