@@ -113,6 +113,6 @@ pub use snapshot::top::TopKey;
 pub use verdict::denial::DenialCode;
 pub use verdict::standalone::StandaloneLimit;
 pub use verdict::summary::{CheckOutcome, Summary};
-pub use verdict::usage_record::UsageRecord;
+pub use verdict::usage_record::{GLOBAL_BAN, UsageAmounts, UsageRecord, meter_standalone};
 pub use verdict::{Enforcement, Reason, RuleDecision, Verdict};
 pub use watch::{ReloadReport, RuleWatch, WatchGuard};

@@ -28,6 +28,8 @@ pub struct Verdict {
     pub(crate) decisions: Decisions,
     pub(crate) failure: Option<StoreError>,
     pub(crate) permit_limits_skipped: u32,
+    /// When the charge was made whose answer this repeats.
+    pub(crate) repeat_of: Option<Timestamp>,
 }
 
 /// Why a verdict is what it is.
@@ -174,6 +176,7 @@ impl Verdict {
             decisions: SmallVec::new(),
             failure: None,
             permit_limits_skipped: 0,
+            repeat_of: None,
         }
     }
 
@@ -278,6 +281,13 @@ impl Verdict {
     #[must_use]
     pub fn degraded(&self) -> Option<&StoreError> {
         self.failure.as_ref()
+    }
+
+    /// When the charge was made whose answer this verdict repeats: the request was sent before under its
+    /// [id](crate::Request::with_request_id), and has paid nothing now.
+    #[must_use]
+    pub fn repeat_of(&self) -> Option<Timestamp> {
+        self.repeat_of
     }
 
     /// How many limits on what is in flight would have applied, had the request not been
