@@ -269,22 +269,10 @@ pub(crate) async fn a_correction_takes_back_what_another_node_has_added(database
 
 pub(crate) async fn usage_is_added_up_by_tenant_client_rule_and_tier(database: TestDatabase) {
     let repository = &database.repository;
-    let row = |day, who: [&str; 4], rule: &str, tokens, requests| {
+    let row = |day, who: [&str; 4], rule: &str, admitted_cost, admitted_requests| {
         let [tenant, client, tier, subject] = who.map(str::to_owned);
-        let (admitted_cost, admitted_requests, rule) = (tokens, requests, rule.to_owned());
-        let (denied_cost, denied_requests) = (1, 0);
-        UsageRow {
-            day,
-            tenant,
-            subject,
-            rule,
-            admitted_cost,
-            denied_cost,
-            client,
-            tier,
-            admitted_requests,
-            denied_requests,
-        }
+        let who = UsageRow { tenant, client, tier, subject, ..UsageRow::default() };
+        UsageRow { day, rule: rule.to_owned(), admitted_cost, admitted_requests, ..who }
     };
     let (one, two) = (["acme", "user:1", "gold", "s1"], ["", "user:2", "", "s2"]);
     let rows = [
