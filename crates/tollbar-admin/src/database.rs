@@ -46,7 +46,7 @@ pub use page::{Cursor, PAGE_ROWS_MAX, Page, PageRequest};
 pub use row::{
     AuditAction, AuditFilter, AuditKind, AuditRow, AuditState, AuditedRule, BatchOutcome,
     BrokenRule, ExemptionRow, KeyEffect, KeyFilter, KeyRecord, KeyRow, NewToken, NodeRow, Owner,
-    Revisions, RuleFilter, RuleRow, TokenRow, UsageFilter,
+    Revisions, RuleFilter, RuleRow, TokenRow, UsageFilter, UsageGroup, UsageTotal,
 };
 pub use rule_id::{RuleId, RuleIdError};
 pub use sync::cache::CacheError;
@@ -271,6 +271,10 @@ operations! {
     /// Returns a page of what was used.
     Read usage(filter: &UsageFilter, page: &PageRequest) -> Page<UsageRow>
         = |sql| usage::page(sql, &filter, &page);
+
+    /// Returns a page of what was used by each tenant, client, rule or tier, under each rule.
+    Read usage_totals(by: UsageGroup, filter: &UsageFilter, page: &PageRequest) -> Page<UsageTotal>
+        = |sql| usage::totals(sql, by, &filter, &page);
 
     /// Writes down which revision a node enforces, and where it counts.
     Write report_node(node: &str, revision: u64, store: &str) -> ()

@@ -3,6 +3,7 @@
 
 pub(crate) mod format;
 pub mod node;
+pub(crate) mod totals;
 pub mod writer;
 
 use clap::Args;

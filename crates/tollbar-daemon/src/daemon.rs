@@ -9,7 +9,7 @@ use tollbar::{Clock, Store, SystemClock, Timestamp};
 use tollbar_http::QueueWaiters;
 use tollbar_rules::{
     Admission, AsyncEngine, AsyncRuleHandle, Hold, Request, RuleSettlement, TokenError, UsageError,
-    Verdict,
+    UsageRecord, Verdict,
 };
 use tracing::warn;
 
@@ -226,8 +226,14 @@ impl Daemon {
         reserve_for: Option<Duration>,
     ) -> (Admission, DecisionId) {
         let check = self.begin(request.cost());
-        let admission = self.decide(request, reserve_for).await;
-        self.meter(&admission.verdict, request);
+        let mut admission = self.decide(request, reserve_for).await;
+        if let Some(tally) = &self.tally {
+            let at = self.now();
+            admission.verdict.meter(request, |record| tally.count(at, &record));
+            if let Some(hold) = &mut admission.hold {
+                hold.note_usage(&admission.verdict, request, at);
+            }
+        }
         self.conclude(&admission.verdict, &check, || LoggedRequest::from_request(request));
         (admission, check.id)
     }
@@ -314,7 +320,12 @@ impl Daemon {
         receipt: &str,
         spent: Option<u64>,
     ) -> Result<RuleSettlement, TokenError> {
-        self.engine.settle(&self.engine.resume(receipt)?, spent).await
+        let hold = self.engine.resume(receipt)?;
+        let settlement = self.engine.settle(&hold, spent).await?;
+        if let (Some(tally), false) = (&self.tally, settlement.is_repeat) {
+            hold.meter_settlement(spent, |at, record| tally.count(at, &record));
+        }
+        Ok(settlement)
     }
 
     /// Gives the permits of a lease back. Returns false if it had ended before.
@@ -357,6 +368,13 @@ impl Daemon {
         if let Some(tally) = &self.tally {
             let at = self.now();
             verdict.meter(request, |record| tally.count(at, &record));
+        }
+    }
+
+    /// Counts one record of usage, where usage is counted.
+    pub(crate) fn count_usage(&self, record: &UsageRecord<'_>) {
+        if let Some(tally) = &self.tally {
+            tally.count(self.now(), record);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Accounts in memory: what was admitted and denied, by day, rule, tenant and subject, until somebody
-//! takes them. Writes nothing down.
+//! Accounts in memory: what was admitted and denied, by day, rule, tenant, tier, client and subject, until they
+//! are taken. Writes nothing down.
 //!
-//! There are so many entries and no more. Who comes when they are all taken counts as `(other)` of its
-//! tenant, and where there are too many tenants as `(other)` of its rule: nothing is left out of a sum.
+//! The number of entries is bounded. A client that comes when all are taken counts as `(other)` of its tenant
+//! and, if there are too many tenants, as `(other)` of its rule: nothing is left out of a sum.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,21 +13,15 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 use tollbar::Timestamp;
-use tollbar_rules::{UsageRecord, readable};
+use tollbar_rules::{UsageAmounts, UsageRecord, readable};
 
 /// So that threads that count at the same time seldom meet.
 const SHARDS: usize = 16;
 
-/// The longest tenant and the longest subject that are kept as they are.
-const TEXT_BYTES_MAX: usize = 256;
-
-/// What is left of a longer one, before the hash that tells it from others.
-const PREFIX_BYTES: usize = 200;
-
-/// The subject of those for whom there was no room.
+/// The client and the subject of what there was no room for.
 const OTHER: &str = "(other)";
 
-/// Who comes when only one entry in so many is free counts with its tenant.
+/// A client that comes when only one entry in so many is free counts with its tenant.
 const TENANTS_SHARE: usize = 8;
 
 const DAY_US: u64 = 86_400_000_000;
@@ -40,8 +34,8 @@ pub struct Tally {
     entries_max: usize,
 }
 
-/// What a subject used under a rule in a day.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+/// What a client used under a rule in a day.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "Daily")]
 pub struct UsageRow {
@@ -55,15 +49,37 @@ pub struct UsageRow {
     pub tenant: String,
     /// Whom the rule counted.
     pub subject: String,
-    /// The rule, by its identity.
+    /// The rule, by its identity; a name in parentheses for what no rule limits.
     #[serde(rename = "ruleId")]
     pub rule: String,
-    /// What passed.
+    /// The tokens that were paid. A settlement that arrives before its charge is below zero.
     #[serde(rename = "admitted")]
-    pub admitted_cost: u64,
-    /// What was turned away.
+    pub admitted_cost: i64,
+    /// The tokens that were denied.
     #[serde(rename = "denied")]
-    pub denied_cost: u64,
+    pub denied_cost: i64,
+    /// The client: its API key, its user or its address.
+    pub client: String,
+    /// The tier; empty where there is none.
+    #[serde(serialize_with = "write_tenant")]
+    #[schemars(with = "Option<String>", description = "The tier; null where there is none.")]
+    pub tier: String,
+    /// The requests that passed. A request under several rules is in the row of the first only.
+    pub admitted_requests: i64,
+    /// The requests that were denied, in the same way.
+    pub denied_requests: i64,
+}
+
+impl UsageRow {
+    /// How much was used.
+    pub fn amounts(&self) -> UsageAmounts {
+        UsageAmounts {
+            admitted: self.admitted_cost,
+            denied: self.denied_cost,
+            admitted_requests: self.admitted_requests,
+            denied_requests: self.denied_requests,
+        }
+    }
 }
 
 fn write_tenant<S: Serializer>(tenant: &str, to: S) -> Result<S::Ok, S::Error> {
@@ -74,23 +90,17 @@ type Shard = HashMap<Box<[u8]>, Entry>;
 
 #[derive(Debug, Default)]
 struct Entry {
-    amounts: Amounts,
-    /// Whether it is one of the entries of which there are so many and no more.
+    amounts: UsageAmounts,
+    /// Whether it is one of the entries whose number is bounded.
     is_taken: bool,
 }
 
-/// What was admitted and denied, in the tokens that rules charge.
-#[derive(Debug, Clone, Copy, Default)]
-struct Amounts {
-    admitted: u64,
-    denied: u64,
-}
-
-/// Day, tenant, subject and rule.
-type Account = (i32, String, String, String);
+/// Day, tenant, client, tier, subject and rule.
+type Account = (i32, String, String, String, String, String);
 
 /// An account as one string of bytes, so that it is looked up without an allocation: the day, then
-/// the rule and the tenant, each behind its length, and the subject's key.
+/// the rule, the tenant, the tier and the client, each behind its length, and the subject's key, which is left
+/// out where it is the client's.
 type Name = SmallVec<[u8; 256]>;
 
 impl Tally {
@@ -98,20 +108,19 @@ impl Tally {
         Self { shards: Default::default(), entries: AtomicUsize::new(0), entries_max }
     }
 
-    /// Counts what one rule has admitted or denied.
+    /// Counts what one rule has admitted or denied, or a correction of that.
     pub fn count(&self, at: Timestamp, metered: &UsageRecord<'_>) {
-        let UsageRecord { rule, tenant, key, cost, is_admitted, .. } = *metered;
         let day = (at.as_micros() / DAY_US) as i32;
-        let name = name(day, rule.identity(), tenant.unwrap_or_default(), key);
+        let name = name(day, metered);
         let shard = &self.shards[shard_of(&name)];
         let mut shard = lock(shard);
         if let Some(entry) = shard.get_mut(&*name) {
-            return entry.amounts.add(cost, is_admitted);
+            return entry.amounts.add(metered.amounts);
         }
         let (name, is_taken) = self.name_for_new(day, metered, name, &shard);
         let entry = shard.entry(name.into_boxed_slice());
-        let new = Entry { amounts: Amounts::default(), is_taken };
-        entry.or_insert(new).amounts.add(cost, is_admitted);
+        let new = Entry { amounts: UsageAmounts::default(), is_taken };
+        entry.or_insert(new).amounts.add(metered.amounts);
     }
 
     /// The name under which an account that is not there yet is to be counted, and whether an entry
@@ -129,14 +138,14 @@ impl Tally {
         if self.take(room) {
             return (name, true);
         }
-        if let Some(tenant) = tenant {
-            let of_tenant = other(day, rule.identity(), tenant);
+        if !tenant.is_empty() {
+            let of_tenant = other(day, rule, tenant);
             if shard.contains_key(&*of_tenant) || self.take(self.entries_max) {
                 return (of_tenant, true);
             }
         }
         // There are as many of these as there are rules, however many clients there are.
-        (other(day, rule.identity(), ""), false)
+        (other(day, rule, ""), false)
     }
 
     /// Takes an entry, if fewer than `room` are taken.
@@ -154,25 +163,18 @@ impl Tally {
     /// The rows are in order, so that nodes that write the same ones at once wait for each other and
     /// not in a circle.
     pub fn take_all(&self) -> Vec<UsageRow> {
-        let mut accounts: BTreeMap<Account, Amounts> = BTreeMap::new();
+        let mut accounts: BTreeMap<Account, UsageAmounts> = BTreeMap::new();
         for shard in &self.shards {
             let shard = std::mem::take(&mut *lock(shard));
             let taken = shard.values().filter(|entry| entry.is_taken).count();
             self.entries.fetch_sub(taken, Ordering::Relaxed);
             for (name, Entry { amounts, .. }) in shard {
-                let sum = accounts.entry(read(&name)).or_default();
-                sum.add(amounts.admitted, true);
-                sum.add(amounts.denied, false);
+                accounts.entry(read(&name)).or_default().add(amounts);
             }
         }
-        accounts.into_iter().map(row).collect()
-    }
-}
-
-impl Amounts {
-    fn add(&mut self, cost: u64, is_admitted: bool) {
-        let amount = if is_admitted { &mut self.admitted } else { &mut self.denied };
-        *amount = amount.saturating_add(cost);
+        // What was reserved and cancelled since the last time comes to nothing.
+        let used = |(_, amounts): &(Account, UsageAmounts)| *amounts != UsageAmounts::default();
+        accounts.into_iter().filter(used).map(row).collect()
     }
 }
 
@@ -191,26 +193,26 @@ fn shard_of(name: &[u8]) -> usize {
     (hash >> 32) as usize % SHARDS
 }
 
-fn name(day: i32, rule: &str, tenant: &str, key: &[u8]) -> Name {
+fn name(day: i32, record: &UsageRecord<'_>) -> Name {
+    let UsageRecord { rule, tenant, tier, client, key, .. } = *record;
     let mut name = Name::from_slice(&day.to_le_bytes());
-    push(&mut name, rule.as_bytes());
-    push(&mut name, bounded(tenant).as_bytes());
-    if key.len() <= TEXT_BYTES_MAX {
+    for part in [rule.as_bytes(), tenant.as_bytes(), tier.as_bytes(), client] {
+        push(&mut name, part);
+    }
+    name.push(u8::from(key == client));
+    if key != client {
         name.extend_from_slice(key);
-    } else {
-        name.push(b'=');
-        push(&mut name, shortened(&readable(key)).as_bytes());
     }
     name
 }
 
 /// The name of `(other)` of a tenant, or of a rule where that is empty.
 fn other(day: i32, rule: &str, tenant: &str) -> Name {
-    let mut name = name(day, rule, tenant, &[]);
-    // A tag that no key has, so that nobody who calls himself so is taken for it here.
-    name.push(b'o');
-    push(&mut name, OTHER.as_bytes());
-    name
+    // A tag that no key has, so that no client of that name is taken for it here.
+    let mut key = Name::from_slice(b"o");
+    push(&mut key, OTHER.as_bytes());
+    let (client, amounts) = (&*key, UsageAmounts::default());
+    name(day, &UsageRecord { rule, tenant, tier: "", client, key: client, amounts })
 }
 
 fn push(name: &mut Name, text: &[u8]) {
@@ -218,23 +220,20 @@ fn push(name: &mut Name, text: &[u8]) {
     name.extend_from_slice(text);
 }
 
-fn bounded(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.len() <= TEXT_BYTES_MAX { text.into() } else { shortened(text).into() }
-}
-
-/// The beginning, and a hash by which it is known on every node and after a restart.
-fn shortened(text: &str) -> String {
-    let prefix = &text[..text.floor_char_boundary(PREFIX_BYTES)];
-    let hash = blake3::hash(text.as_bytes()).to_hex();
-    format!("{prefix}…{}", &hash[..16])
-}
-
 fn read(name: &[u8]) -> Account {
     let (day, rest) = name.split_first_chunk().unwrap_or((&[0; 4], &[]));
     let (rule, rest) = pull(rest);
-    let (tenant, key) = pull(rest);
-    let text = |bytes| visible(&String::from_utf8_lossy(bytes));
-    (i32::from_le_bytes(*day), text(tenant), visible(&readable(key)), text(rule))
+    let (tenant, rest) = pull(rest);
+    let (tier, rest) = pull(rest);
+    let (client, rest) = pull(rest);
+    let key = match rest {
+        [0, key @ ..] => key,
+        _ => client,
+    };
+    let [tenant, tier, rule] =
+        [tenant, tier, rule].map(|text| visible(&String::from_utf8_lossy(text)));
+    let [client, subject] = [client, key].map(|key| visible(&readable(key)));
+    (i32::from_le_bytes(*day), tenant, client, tier, subject, rule)
 }
 
 /// Without what databases refuse and terminals obey.
@@ -242,9 +241,21 @@ fn visible(text: &str) -> String {
     text.replace(char::is_control, "\u{FFFD}")
 }
 
-fn row(((day, tenant, subject, rule), amounts): (Account, Amounts)) -> UsageRow {
-    let Amounts { admitted: admitted_cost, denied: denied_cost } = amounts;
-    UsageRow { day, tenant, subject, rule, admitted_cost, denied_cost }
+fn row(((day, tenant, client, tier, subject, rule), amounts): (Account, UsageAmounts)) -> UsageRow {
+    let UsageAmounts { admitted, denied, admitted_requests, denied_requests } = amounts;
+    let (admitted_cost, denied_cost) = (admitted, denied);
+    UsageRow {
+        day,
+        tenant,
+        subject,
+        rule,
+        admitted_cost,
+        denied_cost,
+        client,
+        tier,
+        admitted_requests,
+        denied_requests,
+    }
 }
 
 fn pull(bytes: &[u8]) -> (&[u8], &[u8]) {

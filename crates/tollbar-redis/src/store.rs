@@ -336,7 +336,8 @@ impl Store for RedisStore {
             }
             let answer = self.ask_by(&exchange, &call).await;
             let answer = answer.inspect_err(|error| self.suspect(error, batch.entries()));
-            reply::read_batch(&answer?, batch.entries_mut())?;
+            let once = batch.charged_once();
+            reply::read_batch(&answer?, once, batch.entries_mut())?;
             let is_denied = |entry: &Entry<'_>| {
                 entry.role() == Role::Enforce
                     && entry.decision().is_some_and(|decision| !decision.is_allowed())

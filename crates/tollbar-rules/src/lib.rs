@@ -114,6 +114,6 @@ pub use snapshot::top::TopKey;
 pub use verdict::denial::DenialCode;
 pub use verdict::standalone::StandaloneLimit;
 pub use verdict::summary::{CheckOutcome, Summary};
-pub use verdict::usage_record::UsageRecord;
+pub use verdict::usage_record::{UsageAmounts, UsageRecord, meter_standalone};
 pub use verdict::{Enforcement, GLOBAL_BAN, Reason, RuleDecision, Verdict};
 pub use watch::{ReloadReport, RuleWatch, WatchGuard};

@@ -28,6 +28,8 @@ pub struct Verdict {
     pub(crate) decisions: Decisions,
     pub(crate) failure: Option<StoreError>,
     pub(crate) permit_limits_skipped: u32,
+    /// When the charge was made whose answer this repeats.
+    pub(crate) repeat_of: Option<Timestamp>,
 }
 
 /// Why a verdict is what it is.
@@ -83,8 +85,8 @@ pub enum Reason<'v> {
     Unsupported,
 }
 
-/// What logs and pages show in place of a rule if a ban under every rule has denied a request. The name of a rule has no
-/// space.
+/// The name that logs, pages and usage show in place of a rule's if a ban under every rule has denied a request. No rule can
+/// have it: the names of rules have no spaces.
 pub const GLOBAL_BAN: &str = "global ban";
 
 /// A [`Reason`] as a verdict stores it: rules, exemptions and bans by their places.
@@ -178,6 +180,7 @@ impl Verdict {
             decisions: SmallVec::new(),
             failure: None,
             permit_limits_skipped: 0,
+            repeat_of: None,
         }
     }
 
@@ -308,6 +311,13 @@ impl Verdict {
     #[must_use]
     pub fn degraded(&self) -> Option<&StoreError> {
         self.failure.as_ref()
+    }
+
+    /// When the charge was made whose answer this verdict repeats: the request was sent before under its
+    /// [id](crate::Request::with_request_id), and has paid nothing now.
+    #[must_use]
+    pub fn repeat_of(&self) -> Option<Timestamp> {
+        self.repeat_of
     }
 
     /// How many limits on what is in flight would have applied, had the request not been

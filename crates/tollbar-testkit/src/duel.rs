@@ -228,6 +228,12 @@ impl Duel {
             |all: &[ChargedAnswer]| all.iter().map(|each| each.answer).collect::<Vec<_>>();
         self.tell(now, batch, &answers(&got));
         self.compare(&answers(&expected), &answers(&got))?;
+        let repeats =
+            |all: &[ChargedAnswer]| all.iter().map(|each| each.repeat_of).collect::<Vec<_>>();
+        if repeats(&expected) != repeats(&got) {
+            let [expected, got] = [&expected, &got].map(|all| format!("{:?}", repeats(all)));
+            return Err(self.difference(&expected, &got));
+        }
         let is_denied = |(charged, asked): (&ChargedAnswer, &OracleEntry<'_>)| {
             asked.role == Role::Enforce && charged.answer.outcome != Outcome::Allow
         };

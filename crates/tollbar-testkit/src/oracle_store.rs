@@ -77,6 +77,9 @@ impl Store for OracleStore {
         for (entry, charged) in batch.entries_mut().iter_mut().zip(answers) {
             entry.decide(charged.answer.into());
             entry.set_stamp(charged.stamp);
+            if let Some(charged_at) = charged.repeat_of {
+                entry.mark_repeat_of(charged_at);
+            }
         }
         Reply::Ready(Ok(()))
     }

@@ -175,7 +175,7 @@ impl dyn Subject + '_ {
         }
         let charged = |entry: &Entry<'_>| {
             let answer = entry.decision().expect("a store answers every entry").into();
-            ChargedAnswer { answer, stamp: entry.stamp() }
+            ChargedAnswer { answer, stamp: entry.stamp(), repeat_of: entry.repeat_of() }
         };
         Ok(entries.iter().map(charged).collect())
     }

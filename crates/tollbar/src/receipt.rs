@@ -37,6 +37,8 @@ pub struct Content {
     pub id: ReservationId,
     /// The id that the store remembers the request by. It is forgotten when something comes back.
     pub request_id: Option<Box<[u8]>>,
+    /// Bytes of the limiter's own, which the receipt carries along; usually none.
+    pub note: Box<[u8]>,
     /// What was charged, in the order of the entries.
     pub charges: Vec<Charge>,
 }
@@ -89,6 +91,8 @@ pub enum ReceiptError {
 /// The longest receipt, in bytes; its text is a third longer.
 pub const RECEIPT_BYTES_MAX: usize = 48 * 1024;
 
+/// With a note. Without one a receipt is of the version before, which earlier releases read as well.
+const VERSION_WITH_NOTE: u8 = 4;
 const VERSION: u8 = 3;
 
 /// The version before, without the request id. Its receipts may still be open.
@@ -252,6 +256,10 @@ impl Content {
     /// Writes it down under `key`.
     pub fn sign(&self, key: &ReceiptKey) -> Result<Receipt, ReceiptError> {
         let mut bytes = write_head(self.reservation());
+        if !self.note.is_empty() {
+            bytes[0] = VERSION_WITH_NOTE;
+            write_bytes(&mut bytes, &self.note);
+        }
         write_number(&mut bytes, self.charges.len() as u64);
         for Charge { key, policy, reserved, factor, stamp } in &self.charges {
             write_charge(&mut bytes, key, policy, *reserved, *factor)?;
@@ -276,13 +284,15 @@ impl Content {
         let rest = &mut rest;
         let request_id = match version {
             VERSION_WITHOUT_REQUEST_ID => None,
-            VERSION => match read_number(rest)? {
+            VERSION | VERSION_WITH_NOTE => match read_number(rest)? {
                 0 => None,
                 1 => Some(read_bytes(rest)?.into()),
                 _ => return None,
             },
             _ => return None,
         };
+        let note =
+            if version == VERSION_WITH_NOTE { read_bytes(rest)?.into() } else { Box::default() };
         let mut charges = Vec::new();
         for _ in 0..read_number(rest)? {
             charges.push(Charge {
@@ -294,7 +304,7 @@ impl Content {
             });
         }
         let id = ReservationId(u128::from_le_bytes(*id));
-        rest.is_empty().then_some(Self { id, request_id, charges })
+        rest.is_empty().then_some(Self { id, request_id, note, charges })
     }
 }
 
@@ -365,8 +375,21 @@ mod tests {
         let content = Content::read(&bytes).unwrap();
         assert_eq!((content.id, content.charges.len()), (ReservationId(5), 1));
         assert_eq!(content.request_id, None);
-        bytes[0] = VERSION + 1;
+        bytes[0] = VERSION_WITH_NOTE + 1;
         assert!(Content::read(&bytes).is_none());
+    }
+
+    #[test]
+    fn a_note_is_carried_along_and_costs_nothing_where_there_is_none() {
+        let key = ReceiptKey::new([7; 32]);
+        let mut content = Content::read(&body()).unwrap();
+        let without = content.sign(&key).unwrap();
+        assert_eq!(without.bytes[..without.bytes.len() - MAC_BYTES], body());
+        content.note = Box::from(&b"whose"[..]);
+        let with = content.sign(&key).unwrap();
+        assert_eq!(with.bytes.len(), without.bytes.len() + 6);
+        let content = with.content(&key).unwrap();
+        assert_eq!((&*content.note, content.charges.len()), (&b"whose"[..], 1));
     }
 
     #[test]

@@ -8,7 +8,9 @@ use serde::Deserialize;
 use tollbar_rules::admin::Scope;
 
 use super::body::field_of;
-use crate::database::{Cursor, KeyFilter, PAGE_ROWS_MAX, PageRequest, RuleFilter, UsageFilter};
+use crate::database::{
+    Cursor, KeyFilter, PAGE_ROWS_MAX, PageRequest, RuleFilter, UsageFilter, UsageGroup,
+};
 use crate::operations::usage::UsageSubject;
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::rfc3339::{Date, DateError};
@@ -66,6 +68,8 @@ pub(crate) struct Query {
     /// The `nextCursor` of the page before
     #[schemars(length(max = 1_024))]
     cursor: Option<String>,
+    /// Adds usage up by this: requests, and tokens rule by rule, with the totals of all at the end
+    pub(crate) by: Option<UsageGroup>,
     /// CSV, or an object of JSON a line
     #[serde(default)]
     pub(crate) format: Format,
@@ -99,7 +103,7 @@ parameters! {
     UsageParameters: "subjectType" "subjectId" "ruleId" "tier" "path" "method" "attributes";
     OwnUsageParameters: "tier" "path" "method";
     DailyParameters: "from" "to" "tenant" "subject" "ruleId" "limit" "cursor";
-    ExportParameters: "format" "from" "to" "tenant";
+    ExportParameters: "by" "format" "from" "to" "tenant";
     TopParameters: "ruleId" "limit";
     KeyParameters: "ruleId" "subject" "limit" "cursor";
 }

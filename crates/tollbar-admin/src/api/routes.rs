@@ -118,7 +118,8 @@ pub(crate) fn routes() -> ApiRouter<Arc<Admin>> {
             usage::list_daily(&request.admin, &request.actor, request.query.usage(), &request.query.page()) => Json;
         get "/usage/export" "ExportUsage" "All of what was used, as one stream" []
             |request: AuthorizedRequest<See, ExportParameters>|
-            usage_export::stream(request.admin, request.actor, request.query.usage(), request.query.format) => UsageExport;
+            usage_export::stream(request.admin, request.actor, request.query.usage(), request.query.by, request.query.format)
+            => UsageExport;
         get "/keys/top" "TopKeys" "Who was denied most by this node since it started" [404]
             |request: AuthorizedRequest<See, TopParameters>|
             ready(usage::list_top_denied(&request.admin, &request.actor, request.query.rule_id.as_deref(), request.query.count()))

@@ -9,12 +9,14 @@ use futures_util::stream;
 
 use super::query::Format;
 use crate::api::response::{HttpResponse, respond_with_body};
-use crate::database::{Cursor, PAGE_ROWS_MAX, Page, PageRequest, UsageFilter};
+use crate::database::{Cursor, PAGE_ROWS_MAX, PageRequest, UsageFilter, UsageGroup};
 use crate::operations::auth::access::Actor;
 use crate::operations::{Admin, usage};
 use crate::usage::format::{CSV_HEADER, write_csv, write_json};
+use crate::usage::totals::{Totals, TotalsLine};
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::usage::UsageRow;
+
+const CSV: &str = "text/csv; charset=utf-8; header=present";
 
 /// A usage export that is being sent.
 struct ExportStream {
@@ -22,28 +24,29 @@ struct ExportStream {
     actor: Arc<Actor>,
     filter: UsageFilter,
     format: Format,
+    /// What rows are added up by; `None` if they are sent one by one.
+    totals: Option<Totals>,
     /// Rows that are written out and not sent yet.
     text: String,
     next: Option<Cursor>,
 }
 
-/// The answer, once the first page is there: until then it can still be refused.
+/// Sends usage row by row, or added up by something. The answer can be refused until the first page is there.
 pub(crate) async fn stream(
     admin: Arc<Admin>,
     actor: Arc<Actor>,
     filter: UsageFilter,
+    by: Option<UsageGroup>,
     format: Format,
 ) -> Result<HttpResponse, Problem> {
-    let first = PageRequest::first(PAGE_ROWS_MAX);
-    let page = usage::list_rows(&admin, &actor, filter.clone(), &first).await?;
-    let (kind, head) = match format {
-        Format::Csv => ("text/csv; charset=utf-8; header=present", CSV_HEADER),
-        Format::JsonLines => ("application/jsonl", ""),
+    let (kind, text) = match (format, by) {
+        (Format::Csv, None) => (CSV, CSV_HEADER.to_owned()),
+        (Format::Csv, Some(by)) => (CSV, TotalsLine::csv_header(by)),
+        (Format::JsonLines, _) => ("application/jsonl", String::new()),
     };
-    let mut export =
-        ExportStream { admin, actor, filter, format, text: head.to_owned(), next: None };
-    export.write(&page);
-    export.next = page.next;
+    let totals = by.map(Totals::new);
+    let mut export = ExportStream { admin, actor, filter, format, totals, text, next: None };
+    export.write_page(&PageRequest::first(PAGE_ROWS_MAX)).await?;
     Ok(respond_with_body(
         kind,
         Body::from_stream(stream::unfold(Some(export), ExportStream::next_piece)),
@@ -56,27 +59,44 @@ impl ExportStream {
         let mut export = export?;
         if export.text.is_empty() {
             let next = export.next.take()?;
-            let page = PageRequest::after(next, PAGE_ROWS_MAX);
-            let rows = usage::list_rows(&export.admin, &export.actor, export.filter.clone(), &page);
-            match rows.await {
-                Ok(page) => {
-                    export.write(&page);
-                    export.next = page.next;
-                }
-                Err(problem) => return Some((Err(io::Error::other(problem.detail)), None)),
+            if let Err(problem) = export.write_page(&PageRequest::after(next, PAGE_ROWS_MAX)).await
+            {
+                return Some((Err(io::Error::other(problem.detail)), None));
             }
         }
         let text = std::mem::take(&mut export.text);
         Some((Ok(text), Some(export)))
     }
 
-    fn write(&mut self, page: &Page<UsageRow>) {
-        let write = match self.format {
-            Format::Csv => write_csv,
-            Format::JsonLines => write_json,
+    async fn write_page(&mut self, page: &PageRequest) -> Result<(), Problem> {
+        let Self { admin, actor, filter, format, totals, text, next } = self;
+        let Some(totals) = totals else {
+            let page = usage::list_rows(admin, actor, filter.clone(), page).await?;
+            for row in &page.rows {
+                match format {
+                    Format::Csv => write_csv(row, text),
+                    Format::JsonLines => write_json(row, text),
+                }
+            }
+            *next = page.next;
+            return Ok(());
         };
-        for row in &page.rows {
-            write(row, &mut self.text);
+        let page = usage::list_totals(admin, actor, totals.by(), filter.clone(), page).await?;
+        let rules = admin.daemon.engine.rules();
+        let mut lines = Vec::new();
+        for total in page.rows {
+            lines.extend(totals.read(total, &rules));
         }
+        if page.next.is_none() {
+            lines.extend(totals.finish(&rules));
+        }
+        for line in &lines {
+            match format {
+                Format::Csv => line.write_csv(text),
+                Format::JsonLines => write_json(line, text),
+            }
+        }
+        *next = page.next;
+        Ok(())
     }
 }

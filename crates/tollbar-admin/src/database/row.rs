@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tollbar::Timestamp;
-use tollbar_rules::Rule;
 use tollbar_rules::admin::{ExemptionForm, Scope};
+use tollbar_rules::{Rule, UsageAmounts};
 
 use super::RuleId;
 use tollbar_daemon::rfc3339::{self, Rfc3339};
@@ -359,7 +359,49 @@ pub struct KeyFilter {
     pub with_expired: bool,
 }
 
-/// Which usage a list has. Ordered by day, tenant, subject and rule.
+/// By what usage is added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum UsageGroup {
+    /// The tenant.
+    Tenant,
+    /// The client: an API key, a user or an address.
+    Client,
+    /// The rule.
+    Rule,
+    /// The tier.
+    Tier,
+}
+
+impl UsageGroup {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Tenant, Self::Client, Self::Rule, Self::Tier];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Client => "client",
+            Self::Rule => "rule",
+            Self::Tier => "tier",
+        }
+    }
+}
+
+/// What was used by one tenant, client, rule or tier, under one rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageTotal {
+    /// The tenant, client, rule or tier; empty where there is none.
+    pub group: String,
+    /// The rule, by its identity.
+    pub rule: String,
+    /// How much.
+    pub amounts: UsageAmounts,
+}
+
+/// Which usage a list has. Ordered by day, tenant, subject, rule, client and tier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageFilter {
     /// From this day on.

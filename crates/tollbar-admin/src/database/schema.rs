@@ -12,12 +12,13 @@ pub(crate) enum Dialect {
 }
 
 /// Step by step from nothing to now: what each says to SQLite and to PostgreSQL.
-const STEPS: [(&str, &str); 5] = [
+const STEPS: [(&str, &str); 6] = [
     (include_str!("schema/sqlite_0001.sql"), include_str!("schema/postgres_0001.sql")),
     (include_str!("schema/sqlite_0002.sql"), include_str!("schema/postgres_0002.sql")),
     (include_str!("schema/sqlite_0003.sql"), include_str!("schema/postgres_0003.sql")),
     (include_str!("schema/sqlite_0004.sql"), include_str!("schema/postgres_0004.sql")),
     (include_str!("schema/sqlite_0005.sql"), include_str!("schema/postgres_0005.sql")),
+    (include_str!("schema/sqlite_0006.sql"), include_str!("schema/postgres_0006.sql")),
 ];
 
 /// The table that knows which steps were taken.

@@ -209,6 +209,12 @@ impl WhereClause {
         self
     }
 
+    /// Rows are added up that say the same in `columns`. Comes after all conditions.
+    pub(crate) fn group_by(mut self, columns: &str) -> Self {
+        self.text = format!("{} GROUP BY {columns}", self.text);
+        self
+    }
+
     /// A statement that begins so and is in that order, and its values: for one row more than a page
     /// has. How many that is, is a value too, so that there are few statements to be prepared.
     pub(crate) fn statement(

@@ -9,7 +9,7 @@ use tollbar_rules::{Per, Rule, Usage, UsageError};
 
 use super::keys::find_in_force;
 use super::{Admin, sub_limit};
-use crate::database::{Page, PageRequest, UsageFilter};
+use crate::database::{Page, PageRequest, UsageFilter, UsageGroup, UsageTotal};
 use crate::operations::auth::access::{Actor, Permission, Reach};
 use crate::operations::text_fields;
 use tollbar_daemon::problem::Problem;
@@ -223,16 +223,32 @@ pub(crate) async fn list_daily(
 pub(crate) async fn list_rows(
     admin: &Admin,
     actor: &Actor,
-    mut filter: UsageFilter,
+    filter: UsageFilter,
     page: &PageRequest,
 ) -> Result<Page<UsageRow>, Problem> {
+    Ok(admin.repository.usage(&within_reach(actor, filter)?, page).await?)
+}
+
+/// A page of what was used by each tenant, client, rule or tier, under each rule.
+pub(crate) async fn list_totals(
+    admin: &Admin,
+    actor: &Actor,
+    by: UsageGroup,
+    filter: UsageFilter,
+    page: &PageRequest,
+) -> Result<Page<UsageTotal>, Problem> {
+    Ok(admin.repository.usage_totals(by, &within_reach(actor, filter)?, page).await?)
+}
+
+/// Narrows a filter to what a token may see.
+fn within_reach(actor: &Actor, mut filter: UsageFilter) -> Result<UsageFilter, Problem> {
     if let Reach::Tenant(tenant) = actor.reach(Permission::See)? {
         if filter.tenant.as_deref().is_some_and(|wanted| wanted != tenant) {
             return Err(Problem::forbidden(format!("this token is of tenant `{tenant}` only")));
         }
         filter.tenant = Some(tenant.to_owned());
     }
-    Ok(admin.repository.usage(&filter, page).await?)
+    Ok(filter)
 }
 
 impl Usages {

@@ -2,37 +2,75 @@
 
 use std::fmt::Write;
 
+use serde::Serialize;
 use tollbar_daemon::rfc3339::Date;
 use tollbar_daemon::usage::UsageRow;
+use tollbar_rules::RuleSet;
 
 /// The first line of CSV.
-pub(crate) const CSV_HEADER: &str = "day,tenant,subject,ruleId,admitted,denied\r\n";
+pub(crate) const CSV_HEADER: &str =
+    "day,tenant,subject,ruleId,admitted,denied,client,tier,admittedRequests,deniedRequests\r\n";
 
-/// Writes a row as a line of CSV: RFC 4180, and nothing that a spreadsheet would take for a formula.
+/// Writes a row as a line of CSV.
 pub(crate) fn write_csv(row: &UsageRow, to: &mut String) {
-    // Writing to a string cannot fail.
-    write!(to, "{},", Date(row.day)).unwrap_or_default();
-    for text in [&row.tenant, &row.subject, &row.rule] {
-        write_field(text, to);
-        to.push(',');
-    }
-    write!(to, "{},{}\r\n", row.admitted_cost, row.denied_cost).unwrap_or_default();
+    let mut line = CsvLine::new(to);
+    line.field(&Date(row.day).to_string()).field(&row.tenant).field(&row.subject).field(&row.rule);
+    line.number(row.admitted_cost).number(row.denied_cost).field(&row.client).field(&row.tier);
+    line.number(row.admitted_requests).number(row.denied_requests);
+    line.end();
 }
 
 /// Writes a row as an object in a line of its own.
-pub(crate) fn write_json(row: &UsageRow, to: &mut String) {
+pub(crate) fn write_json(row: &impl Serialize, to: &mut String) {
     to.push_str(&serde_json::to_string(row).unwrap_or_default());
     to.push('\n');
 }
 
-fn write_field(text: &str, to: &mut String) {
-    // Subjects are what clients say they are: `=HYPERLINK(..)` is a name here, and must stay one.
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let apostrophe = if is_formula { "'" } else { "" };
-    if text.contains(['"', ',', '\r', '\n']) {
-        write!(to, "\"{apostrophe}{}\"", text.replace('"', "\"\"")).unwrap_or_default();
-    } else {
-        write!(to, "{apostrophe}{text}").unwrap_or_default();
+/// Returns the name of the rule with this identity, or the identity if it is not in force.
+pub(crate) fn name_of_rule(id: &str, rules: &RuleSet) -> String {
+    let rule = rules.rules().iter().find(|rule| **rule.identity() == *id);
+    rule.map_or_else(|| id.to_owned(), |rule| rule.name.to_string())
+}
+
+/// A line of CSV in the making: RFC 4180, and nothing that a spreadsheet would take for a formula.
+pub(crate) struct CsvLine<'t> {
+    to: &'t mut String,
+    is_begun: bool,
+}
+
+impl<'t> CsvLine<'t> {
+    pub(crate) fn new(to: &'t mut String) -> Self {
+        Self { to, is_begun: false }
+    }
+
+    pub(crate) fn number(&mut self, number: i64) -> &mut Self {
+        self.separate();
+        // Writing to a string cannot fail.
+        write!(self.to, "{number}").unwrap_or_default();
+        self
+    }
+
+    pub(crate) fn field(&mut self, text: &str) -> &mut Self {
+        self.separate();
+        // Subjects are what clients say they are: `=HYPERLINK(..)` is a name here, and must stay one.
+        let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        let apostrophe = if is_formula { "'" } else { "" };
+        if text.contains(['"', ',', '\r', '\n']) {
+            write!(self.to, "\"{apostrophe}{}\"", text.replace('"', "\"\"")).unwrap_or_default();
+        } else {
+            write!(self.to, "{apostrophe}{text}").unwrap_or_default();
+        }
+        self
+    }
+
+    pub(crate) fn end(self) {
+        self.to.push_str("\r\n");
+    }
+
+    fn separate(&mut self) {
+        if std::mem::replace(&mut self.is_begun, true) {
+            self.to.push(',');
+        }
     }
 }
 
@@ -41,25 +79,37 @@ mod tests {
     use super::*;
 
     fn row(tenant: &str, subject: &str) -> UsageRow {
-        let [tenant, subject] = [tenant, subject].map(str::to_owned);
-        let (day, rule) = (20_773, "per_client".to_owned());
-        UsageRow { day, tenant, subject, rule, admitted_cost: 12, denied_cost: u64::MAX }
+        UsageRow {
+            day: 20_773,
+            tenant: tenant.to_owned(),
+            subject: subject.to_owned(),
+            rule: "per_client".to_owned(),
+            admitted_cost: 12,
+            denied_cost: i64::MAX,
+            client: subject.to_owned(),
+            tier: tenant.to_owned(),
+            admitted_requests: -3,
+            denied_requests: 4,
+        }
     }
 
     #[test]
     fn csv_is_quoted_where_it_must_be_and_no_formula() {
         for (tenant, subject, expected) in [
-            ("acme", "user:42", "2026-11-16,acme,user:42"),
-            ("", "a,b", "2026-11-16,,\"a,b\""),
-            ("", "a\"b\r\n", "2026-11-16,,\"a\"\"b\r\n\""),
-            ("=1+1", "@x", "2026-11-16,'=1+1,'@x"),
-            ("-1", "+1,2", "2026-11-16,'-1,\"'+1,2\""),
-            ("\t=1", "", "2026-11-16,'\t=1,"),
+            ("acme", "user:42", ["acme", "user:42"]),
+            ("", "a,b", ["", "\"a,b\""]),
+            ("", "a\"b\r\n", ["", "\"a\"\"b\r\n\""]),
+            ("=1+1", "@x", ["'=1+1", "'@x"]),
+            ("-1", "+1,2", ["'-1", "\"'+1,2\""]),
+            ("\t=1", "", ["'\t=1", ""]),
         ] {
             let mut text = String::new();
             write_csv(&row(tenant, subject), &mut text);
-            assert_eq!(text, format!("{expected},per_client,12,18446744073709551615\r\n"));
+            let ([tenant, subject], max) = (expected, i64::MAX);
+            let who = format!("2026-11-16,{tenant},{subject},per_client");
+            assert_eq!(text, format!("{who},12,{max},{subject},{tenant},-3,4\r\n"));
         }
+        assert_eq!(CSV_HEADER.split(',').count(), 10);
     }
 
     #[test]
@@ -67,10 +117,18 @@ mod tests {
         let mut text = String::new();
         write_json(&row("", "a\n\"b"), &mut text);
         write_json(&row("acme", "x"), &mut text);
-        let expected = "\
-{\"day\":\"2026-11-16\",\"tenant\":null,\"subject\":\"a\\n\\\"b\",\"ruleId\":\"per_client\",\"admitted\":12,\"denied\":18446744073709551615}
-{\"day\":\"2026-11-16\",\"tenant\":\"acme\",\"subject\":\"x\",\"ruleId\":\"per_client\",\"admitted\":12,\"denied\":18446744073709551615}
-";
+        let who = [r#""tenant":null,"subject":"a\n\"b""#, r#""tenant":"acme","subject":"x""#];
+        let tail = [r#""client":"a\n\"b","tier":null"#, r#""client":"x","tier":"acme""#];
+        let line = |at: usize| {
+            format!(
+                "{{\"day\":\"2026-11-16\",{},\"ruleId\":\"per_client\",\"admitted\":12,\"denied\":{},{},\
+                 \"admittedRequests\":-3,\"deniedRequests\":4}}\n",
+                who[at],
+                i64::MAX,
+                tail[at]
+            )
+        };
+        let expected = line(0) + &line(1);
         assert_eq!(text, expected);
     }
 }

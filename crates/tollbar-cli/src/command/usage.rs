@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::ExitStatus;
 use super::client::{ApiError, Client, Query, ServerFlags};
+use super::print_text;
 use super::rules::id_of;
-use super::table::columns;
+use super::table::{Table, cell, columns};
 use tollbar_daemon::rfc3339::Date;
 
 #[derive(Debug, Args)]
@@ -40,9 +41,13 @@ enum UsageCommand {
 
 #[derive(Debug, Args)]
 struct UsageExportArgs {
-    /// CSV with a first line of names, or an object of JSON a line
-    #[arg(long, value_enum, default_value_t = Format::Csv)]
-    format: Format,
+    /// Add usage up by this: requests, and tokens rule by rule, with the totals of all at the end
+    #[arg(long, value_enum)]
+    by: Option<Group>,
+
+    /// A table, CSV with a first line of names, or an object of JSON a line. A table by default with --by, else CSV
+    #[arg(long, value_enum)]
+    format: Option<Format>,
 
     #[command(flatten)]
     filter: UsageFilterArgs,
@@ -53,8 +58,29 @@ struct UsageExportArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
+    Table,
     Csv,
     Jsonl,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Group {
+    Tenant,
+    Client,
+    Rule,
+    Tier,
+}
+
+impl Group {
+    /// Its name, and the heading of its column.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Tenant => ("tenant", "TENANT"),
+            Self::Client => ("client", "CLIENT"),
+            Self::Rule => ("rule", "RULE"),
+            Self::Tier => ("tier", "TIER"),
+        }
+    }
 }
 
 /// Which days, and whose.
@@ -102,26 +128,64 @@ impl UsageArgs {
 
 impl UsageExportArgs {
     fn run(self) -> ExitStatus {
-        let format = match self.format {
+        let default = if self.by.is_some() { Format::Table } else { Format::Csv };
+        let format = self.format.unwrap_or(default);
+        let sent = match format {
             Format::Csv => "csv",
-            Format::Jsonl => "jsonl",
+            Format::Table | Format::Jsonl => "jsonl",
         };
-        let query = self.filter.query().and("format", Some(format));
+        let by = self.by.map(|by| by.names().0);
+        let query = self.filter.query().and("by", by).and("format", Some(sent));
         self.server.run(async |client| {
             let target = query.target("/v1/rate-limit/usage/export");
-            client.copy(&target, io::stdout().lock()).await?;
+            match format {
+                Format::Table => {
+                    let mut lines = Vec::new();
+                    client.copy(&target, &mut lines).await?;
+                    let lines = serde_json::Deserializer::from_slice(&lines).into_iter();
+                    let lines: Result<Vec<Value>, _> = lines.collect();
+                    let lines =
+                        lines.map_err(|error| client.unexpected_response(error.to_string()))?;
+                    print_text(&self.by.map_or_else(|| table(&lines), |by| totals(by, &lines)));
+                }
+                Format::Csv | Format::Jsonl => client.copy(&target, io::stdout().lock()).await?,
+            }
             Ok(ExitStatus::Success)
         })
     }
+}
+
+/// The requests of each group and the tokens of each rule.
+fn totals(by: Group, lines: &[Value]) -> String {
+    let (name, heading) = by.names();
+    let mut headings = vec![heading];
+    if !matches!(by, Group::Rule) {
+        headings.push("RULE");
+    }
+    headings.extend(["UNIT", "ADMITTED", "DENIED"]);
+    let mut table = Table::new(&headings);
+    for line in lines {
+        let group = match line["line"].as_str() {
+            Some("total") => "(total)".to_owned(),
+            _ => cell(&line[name]),
+        };
+        let rule = (!matches!(by, Group::Rule)).then(|| cell(&line["rule"]));
+        let rest = ["unit", "admitted", "denied"].map(|field| cell(&line[field]));
+        table.row([group].into_iter().chain(rule).chain(rest));
+    }
+    table.text("no usage has been written")
 }
 
 fn table(days: &[Value]) -> String {
     let fields = [
         ("DAY", "day"),
         ("TENANT", "tenant"),
+        ("CLIENT", "client"),
+        ("TIER", "tier"),
         ("SUBJECT", "subject"),
         ("ADMITTED", "admitted"),
         ("DENIED", "denied"),
+        ("REQUESTS", "admittedRequests"),
         ("RULE ID", "ruleId"),
     ];
     columns(&fields, days, "no usage has been written")

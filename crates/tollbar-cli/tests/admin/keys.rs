@@ -249,8 +249,12 @@ async fn what_was_used_is_exported_in_pages_of_the_database() {
         tenant: if at.is_multiple_of(3) { "acme".to_owned() } else { String::new() },
         subject: format!("user:{at:05}"),
         rule: "five".to_owned(),
-        admitted_cost: u64::from(at),
+        admitted_cost: i64::from(at),
         denied_cost: 1,
+        client: format!("user:{}", at % 10),
+        tier: if at.is_multiple_of(2) { "gold".to_owned() } else { String::new() },
+        admitted_requests: 1,
+        denied_requests: 0,
     };
     let rows: Vec<UsageRow> = (0..2_500).map(row).collect();
     repository.add_usage("elsewhere", 1, &rows).await.unwrap();
@@ -261,11 +265,11 @@ async fn what_was_used_is_exported_in_pages_of_the_database() {
     let body = csv.body;
     assert_eq!(body.lines().count(), 2_501);
     assert!(
-        body.starts_with("day,tenant,subject,ruleId,admitted,denied\r\n2024-10-04,"),
+        body.starts_with("day,tenant,subject,ruleId,admitted,denied,client,tier,"),
         "{}",
         &body[..90]
     );
-    assert_eq!(body.matches("user:02499,five,2499,1").count(), 1);
+    assert_eq!(body.matches("user:02499,five,2499,1,user:9,,1,0").count(), 1);
     let lines = admin.ask("GET", &format!("{export}&format=jsonl&tenant=acme"), &Value::Null);
     let body = lines.body;
     let sum: u64 = body
@@ -276,14 +280,43 @@ async fn what_was_used_is_exported_in_pages_of_the_database() {
     let one_day = format!("{export}&from=2024-10-05");
     assert_eq!(admin.ask("GET", &one_day, &Value::Null).body.lines().count(), 1_251);
 
+    let totals = |by: &str| {
+        let told = admin.ask("GET", &format!("{export}&by={by}"), &Value::Null);
+        told.body.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all: u32 = (0..2_500).sum();
+    let acme: u32 = (0..2_500).filter(|number| number % 3 == 0).sum();
+    let expected = [
+        "line,tenant,rule,ruleId,unit,admitted,denied".to_owned(),
+        "tenant,,,,requests,1666,0".to_owned(),
+        format!("tenant,,five,five,tokens,{},1666", all - acme),
+        "tenant,acme,,,requests,834,0".to_owned(),
+        format!("tenant,acme,five,five,tokens,{acme},834"),
+        "total,,,,requests,2500,0".to_owned(),
+        format!("total,,five,five,tokens,{all},2500"),
+    ];
+    assert_eq!(totals("tenant"), expected);
+    assert_eq!(totals("client").len(), 1 + 2 * 10 + 2);
+    assert_eq!(totals("tier").len(), 1 + 2 * 2 + 2);
+    let rule = format!("rule,five,five,tokens,{all},2500");
+    let of_rule = ["line,rule,ruleId,unit,admitted,denied", &rule, "total,,,requests,2500,0"];
+    assert_eq!(totals("rule"), of_rule);
+    let lines = admin.ask("GET", &format!("{export}&by=tier&format=jsonl"), &Value::Null).body;
+    let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    let expected = json!({ "line": "tier", "tier": null, "rule": null, "ruleId": null,
+                           "unit": "requests", "admitted": 1250, "denied": 0 });
+    assert_eq!(first, expected);
+
     let daily = admin.get("/v1/rate-limit/usage/daily?to=2024-10-31&subject=user:00003");
     assert_eq!(daily["items"][0]["tenant"], "acme");
     let acme = admin.token_of(&["tenant:acme"], None);
     let told = admin.ask_as(&acme, "GET", export, "", &Value::Null);
     assert_eq!(told.body.lines().count(), 835, "its own, and the head");
+    let told = admin.ask_as(&acme, "GET", &format!("{export}&by=tenant"), "", &Value::Null);
+    assert!(told.body.ends_with(",834\r\n") && told.body.lines().count() == 5, "{}", told.body);
     let others = admin.ask_as(&acme, "GET", &format!("{export}&tenant=globex"), "", &Value::Null);
     others.problem(403, "forbidden");
-    for wrong in ["from=today", "to=2024-13-01", "format=xml", "limit=5"] {
+    for wrong in ["from=today", "to=2024-13-01", "format=xml", "limit=5", "by=day"] {
         let told = admin.ask("GET", &format!("/v1/rate-limit/usage/export?{wrong}"), &Value::Null);
         told.problem(400, "bad_request");
     }

@@ -170,6 +170,10 @@ fn usage_is_shown_and_exported_and_nodes_are_listed() {
     transcript.run("usage --from tomorrow");
     transcript.run("usage export");
     transcript.run("usage export --format jsonl --tenant acme");
+    transcript.run("usage export --by tenant");
+    transcript.run("usage export --by rule --format csv");
+    transcript.run("usage export --by client --format jsonl --tenant acme");
+    transcript.run("usage export --by day");
     // A node reports soon after it has started, and not at the moment it listens.
     while !transcript.output("nodes --json").contains("edge-1") {}
     transcript.run("nodes");

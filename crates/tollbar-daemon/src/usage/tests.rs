@@ -30,7 +30,7 @@ fn ask(engine: &Engine, tally: &Tally, at: Timestamp, pairs: &[(&str, &str)], co
 /// `day tenant subject rule +admitted -denied`
 fn told(tally: &Tally) -> Vec<String> {
     let text = |row: UsageRow| {
-        let UsageRow { day, tenant, subject, rule, admitted_cost, denied_cost } = row;
+        let UsageRow { day, tenant, subject, rule, admitted_cost, denied_cost, .. } = row;
         format!("{day} {tenant} {subject} {rule} +{admitted_cost} -{denied_cost}")
     };
     tally.take_all().into_iter().map(text).collect()
@@ -65,7 +65,7 @@ fn who_does_not_fit_counts_with_its_tenant_and_then_with_its_rule() {
     }
     let rows = tally.take_all();
     let sum_of = |rule: &str| {
-        rows.iter().filter(|row| row.rule == rule).map(|row| row.admitted_cost).sum::<u64>()
+        rows.iter().filter(|row| row.rule == rule).map(|row| row.admitted_cost).sum::<i64>()
     };
     assert_eq!((sum_of("per_client"), sum_of("per_tenant")), (300, 200), "{rows:?}");
     let others: Vec<_> = rows.iter().filter(|row| row.subject == OTHER).collect();
@@ -112,9 +112,9 @@ fn what_threads_count_while_others_take_is_all_there() {
                         let pairs = [("user", &*user.to_string())];
                         let cost = 1 + at % 3;
                         if ask(engine, tally, at_day(at % 2), &pairs, cost) {
-                            sums.0 += cost;
+                            sums.0 += cost.cast_signed();
                         } else {
-                            sums.1 += cost;
+                            sums.1 += cost.cast_signed();
                         }
                     }
                     sums
@@ -134,5 +134,28 @@ fn what_threads_count_while_others_take_is_all_there() {
         rows.iter().fold((0, 0), |sum, row| (sum.0 + row.admitted_cost, sum.1 + row.denied_cost));
     assert_eq!(sums, (admitted, denied));
     assert!(admitted > 0 && denied > 0, "{sums:?}");
+    assert_eq!(tally.entries.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn requests_clients_and_tiers_are_kept_and_a_cancelled_charge_leaves_no_row() {
+    let (engine, tally) = (engine(), Tally::new(1_000));
+    let attributes = [("user", "7"), ("tenant", "acme"), ("tier", "gold")];
+    assert!(ask(&engine, &tally, at_day(1), &attributes, 3));
+    let rows = tally.take_all();
+    let told = |row: &UsageRow| {
+        let UsageRow { client, tier, rule, admitted_requests, .. } = row;
+        format!("{client} {tier} {rule} {admitted_requests}")
+    };
+    let told: Vec<String> = rows.iter().map(told).collect();
+    assert_eq!(told, ["user:7 gold per_tenant 0", "user:7 gold per_client 1"]);
+    let key = &[b'u', 1, 0, b'7'];
+    for sign in [1, -1] {
+        let amounts =
+            UsageAmounts { admitted: 4 * sign, admitted_requests: sign, ..UsageAmounts::default() };
+        let record = UsageRecord { rule: "a", tenant: "", tier: "", client: key, key, amounts };
+        tally.count(at_day(1), &record);
+    }
+    assert_eq!(tally.take_all(), []);
     assert_eq!(tally.entries.load(Ordering::Relaxed), 0);
 }

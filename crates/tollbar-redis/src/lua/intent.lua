@@ -51,7 +51,7 @@ if task == BEGIN then
   if has_once == 1 then
     local answered = replay(once_key, fingerprint, replays_max)
     if answered then
-      return answered == 'reused' and answered or 'A' .. answered
+      return answered
     end
   end
   local before = load_intent(name)
@@ -83,11 +83,13 @@ if task == COMMIT then
   return 'C'
 end
 
+-- Answers 'R' to the one caller whose call has removed the intent.
 if task == REMOVE then
   local name, attempt = struct.unpack('>c14c16', blob, at)
   local fingerprint, owner = load_intent(name)
   if fingerprint and owner == attempt then
     remove_intent(name)
+    return 'R'
   end
   return ''
 end

@@ -1,8 +1,9 @@
 -- What is remembered of a request with an id: its fingerprint (8 bytes), until when it is remembered (a double), how
 -- often it was answered again (1 byte), and the answers of its entries (50 bytes each).
 
--- Answers such a request again, and counts that. 'reused' where the id is that of another request; nothing where the
--- request is to be decided: it is new, or was answered again too often.
+-- Answers such a request again, and counts that: 'A', until when it is remembered (a double), and the answers. 'reused'
+-- where the id is that of another request; nothing where the request is to be decided: it is new, or was answered again
+-- too often.
 local function replay(once_key, fingerprint, replays_max)
   local answered = redis.call('GET', once_key)
   if not answered or #answered % 50 == 16 then
@@ -22,7 +23,7 @@ local function replay(once_key, fingerprint, replays_max)
   local answers = string.sub(answered, from)
   local head = struct.pack('>c8dB', fingerprint, remembered_until, replays + 1)
   save(once_key, head .. answers, KEEP)
-  return answers
+  return 'A' .. struct.pack('>d', remembered_until) .. answers
 end
 
 local function remember(once_key, fingerprint, once_ttl, answers)

@@ -7,7 +7,7 @@ use tollbar::store::{Adjustment, Due, Hold, Once, ReservationId, ReservationRef}
 
 use super::blob::{Blob, Reader};
 use super::call::{ScriptCall, fingerprint, micros};
-use super::{KindSet, Task};
+use super::{KindSet, Task, reply};
 use crate::error::RedisStoreError;
 use crate::keys::{IntentName, KeyNamer, TransactionId};
 
@@ -129,7 +129,7 @@ enum IntentTask {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BeginReply {
     Begun,
-    /// The request was allowed before; its answers.
+    /// The request was allowed before; until when it is remembered, and its answers.
     Answered(Vec<u8>),
     /// Another attempt of the same request is under way.
     Pending,
@@ -342,7 +342,7 @@ pub(crate) fn read_begin(bytes: &[u8]) -> Result<BeginReply, RedisStoreError> {
         b"B" => BeginReply::Begun,
         b"P" => BeginReply::Pending,
         b"F" => BeginReply::Full,
-        [b'A', answers @ ..] => BeginReply::Answered(answers.to_vec()),
+        [reply::REPEATED, answers @ ..] => BeginReply::Answered(answers.to_vec()),
         _ => return Err(RedisStoreError::Garbled),
     })
 }
@@ -366,6 +366,11 @@ pub(crate) fn read_settle(bytes: &[u8]) -> Result<SettleReply, RedisStoreError> 
         }
         _ => return Err(RedisStoreError::Garbled),
     })
+}
+
+/// True for the one caller whose call has removed the intent.
+pub(crate) fn read_remove(bytes: &[u8]) -> bool {
+    bytes == b"R"
 }
 
 pub(crate) fn read_claim(bytes: &[u8]) -> Result<Vec<OverdueIntent>, RedisStoreError> {

@@ -1,6 +1,6 @@
 //! Reads the replies of scripts.
 
-use tollbar::store::Adjustment;
+use tollbar::store::{Adjustment, Once};
 use tollbar::{Decision, Entry, Outcome, Policy, StoreError, Timestamp};
 
 use super::blob::Reader;
@@ -9,6 +9,8 @@ use crate::error::RedisStoreError;
 
 /// What the script says where a request id came back with another question.
 const REUSED: &[u8] = b"reused";
+/// What its answer to a request begins with that has paid before. A decision begins with a smaller byte.
+pub(crate) const REPEATED: u8 = b'A';
 /// What it says where there is no such reservation.
 const ABSENT: &[u8] = b"absent";
 
@@ -35,12 +37,32 @@ pub(crate) fn read_one(bytes: &[u8], policy: &Policy) -> Result<Decision, RedisS
     Ok(decision)
 }
 
-/// Reads the decision on each entry into the entry.
-pub(crate) fn read_batch(bytes: &[u8], entries: &mut [Entry<'_>]) -> Result<(), StoreError> {
-    if bytes == REUSED {
-        return Err(StoreError::RequestIdReused);
+/// Reads the decision on each entry into the entry, of a request that is charged `once` where it has an id.
+pub(crate) fn read_batch(
+    bytes: &[u8],
+    once: Option<Once<'_>>,
+    entries: &mut [Entry<'_>],
+) -> Result<(), StoreError> {
+    match (bytes, once) {
+        (REUSED, _) => Err(StoreError::RequestIdReused),
+        ([REPEATED, repeated @ ..], Some(once)) => Ok(read_repeated(repeated, once, entries)?),
+        _ => Ok(read_decisions(bytes, entries)?),
     }
-    Ok(read_decisions(bytes, entries)?)
+}
+
+/// Reads the answers of a request that has paid before: until when it is remembered, and the decisions.
+pub(crate) fn read_repeated(
+    bytes: &[u8],
+    once: Once<'_>,
+    entries: &mut [Entry<'_>],
+) -> Result<(), RedisStoreError> {
+    let mut reader = Reader(bytes);
+    let remembered_until_us = reader.number()?;
+    read_decisions(reader.0, entries)?;
+    let ttl_us = u64::try_from(once.ttl.as_micros()).unwrap_or(u64::MAX);
+    let charged_at = Timestamp::from_micros(remembered_until_us.saturating_sub(ttl_us));
+    entries.iter_mut().for_each(|entry| entry.mark_repeat_of(charged_at));
+    Ok(())
 }
 
 /// Reads the decision on each entry, of a request without an id.

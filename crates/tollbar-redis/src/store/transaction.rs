@@ -120,7 +120,8 @@ impl RedisStore {
         match self.begin_attempt(exchange, &transaction, batch.entries(), &cancels).await? {
             BeginReply::Begun => {}
             BeginReply::Answered(answers) => {
-                return Ok(reply::read_decisions(&answers, batch.entries_mut())?);
+                let once = once.ok_or(RedisStoreError::Garbled)?;
+                return Ok(reply::read_repeated(&answers, once, batch.entries_mut())?);
             }
             BeginReply::Reused => return Err(StoreError::RequestIdReused),
             // Charged in every slot, so that the limits hold, and remembered nowhere: an id that is sent again pays
@@ -320,8 +321,12 @@ impl RedisStore {
                 adjustment.adjust(done.adjusted());
             }
         }
-        // If this fails, recovery finds nothing left to do, and removes it.
-        let _removed = self.ask_by(&exchange, &coordinator.remove(attempt)).await;
+        // If this fails, recovery finds nothing left to do, and removes it. Of several callers that settle the
+        // reservation at once, the one that removes the intent accounts for it.
+        let removed = self.ask_by(&exchange, &coordinator.remove(attempt)).await;
+        if !removed.is_ok_and(|reply| intent::read_remove(&reply)) {
+            adjustments.iter_mut().for_each(Adjustment::mark_repeat);
+        }
         Ok(true)
     }
 
@@ -333,7 +338,7 @@ impl RedisStore {
 
 #[cfg(test)]
 mod tests {
-    use tollbar::store::ReservationId;
+    use tollbar::store::{ReservationId, Spending};
     use tollbar::{ManualClock, Policy, Store, Timestamp};
     use tollbar_testkit::redis::cluster::RedisCluster;
 
@@ -448,6 +453,37 @@ mod tests {
             store.check(b"a", &fixture.policy, 3).await.unwrap();
             store.check(b"b", &fixture.policy, 3).await.unwrap();
         }
+    }
+
+    /// Both were told that the reservation is settled, and both accounted for it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_two_that_settle_a_reservation_at_once_one_is_a_repeat() {
+        let fixture = Fixture::new().await;
+        let store = &fixture.store;
+        let mut both_succeeded = 0;
+        for number in 1..=8 {
+            let hold = Hold { id: ReservationId(number), ttl: LONG };
+            let mut entries =
+                ["a", "b"].map(|key| Entry::new(key, &fixture.policy).with_cost(1)).to_vec();
+            store.decide(Batch::all_or_none(&mut entries).held(hold)).await.unwrap();
+            let settle = async || {
+                let spending = Spending { reserved: 1, spent: 0 };
+                let mut adjustments: Vec<Adjustment<'_>> = entries
+                    .iter()
+                    .map(|entry| {
+                        Adjustment::new(entry.key(), entry.policy(), entry.stamp(), spending)
+                    })
+                    .collect();
+                let is_settled = store.settle(hold.id.into(), &mut adjustments).await.unwrap();
+                is_settled.then(|| adjustments.iter().any(Adjustment::is_repeat))
+            };
+            let (one, other) = join(settle(), settle()).await;
+            let outcomes = [one, other];
+            assert_eq!(outcomes.iter().filter(|outcome| **outcome == Some(false)).count(), 1);
+            both_succeeded += usize::from(outcomes.contains(&Some(true)));
+        }
+        assert!(both_succeeded > 0, "no two calls met");
+        assert_eq!(fixture.left().await, [10, 10]);
     }
 
     /// It was an outage: with one master down, a flood of such requests filled the coordinators and so lifted the limits of

@@ -45,6 +45,8 @@ struct Conclusion {
     refusal: Option<StoredReason>,
     /// True if a counter is to be made fresh because it is ahead of the clock.
     clears: bool,
+    /// When the charge was made that the store has only repeated the answer of.
+    repeat_of: Option<Timestamp>,
 }
 
 impl AsyncEngine {
@@ -253,7 +255,8 @@ impl AsyncEngine {
             None if selection.has_permits => Hold::of_permits(entries, marks, false),
             None => None,
         };
-        Conclusion { hold, clears, ..Conclusion::default() }
+        let repeat_of = entries.first().and_then(Entry::repeat_of);
+        Conclusion { hold, clears, repeat_of, ..Conclusion::default() }
     }
 }
 
@@ -293,12 +296,12 @@ impl Verdict {
     /// order of the rules, so of equals the first binds.
     #[inline]
     fn finish(&mut self, conclusion: Conclusion) -> Option<Hold> {
-        let Conclusion { hold, failure, refusal, clears: _ } = conclusion;
+        let Conclusion { hold, failure, refusal, clears: _, repeat_of } = conclusion;
         if let Some(reason) = refusal {
             self.refuse(reason);
             return None;
         }
-        self.failure = failure;
+        (self.failure, self.repeat_of) = (failure, repeat_of);
         let mut binding: Option<(usize, &LimitDecision)> = None;
         for (at, limit) in self.decisions.iter().enumerate() {
             let binds =

@@ -22,6 +22,8 @@ use super::request_id::REQUEST_NAME_BYTES;
 use super::selection::Selection;
 use crate::rule::limit::is_unleased;
 use crate::snapshot::Snapshot;
+use crate::verdict::usage_record::{self, NOTE_BYTES_MAX};
+use crate::{Request, UsageRecord, Verdict};
 
 /// What a request that was let through holds until it is over.
 ///
@@ -49,6 +51,8 @@ pub struct RuleSettlement {
     pub limits: Vec<LimitSettlement>,
     /// How many permits have come back. Leases that had ended are not among them.
     pub permits_returned: u64,
+    /// True if another call has settled the reservation in the same way, and accounts for it.
+    pub is_repeat: bool,
 }
 
 /// What became of one charge of a reservation.
@@ -148,7 +152,8 @@ impl From<SettleError> for TokenError {
 pub(super) fn has_token(snapshot: &Snapshot, selection: &Selection, is_reservation: bool) -> bool {
     let key_bytes =
         selection.limits.iter().map(|selected| selected.key.1 - selected.key.0).sum::<usize>();
-    key_bytes + (selection.limits.len() + 1) * CHARGE_BYTES_MAX <= RECEIPT_BYTES_MAX
+    let charge_bytes = (selection.limits.len() + 1) * CHARGE_BYTES_MAX;
+    key_bytes + charge_bytes + NOTE_BYTES_MAX <= RECEIPT_BYTES_MAX
         || has_exactly(snapshot, selection, is_reservation)
 }
 
@@ -158,8 +163,8 @@ fn has_exactly(snapshot: &Snapshot, selection: &Selection, is_reservation: bool)
     let entries = selection.limits.iter().map(|selected| selected.entry(snapshot, selection));
     let is_on_token = |entry: &Entry<'_>| is_reservation || entry.policy().lease_ttl().is_some();
     let entries: Vec<Entry<'_>> = entries.filter(is_on_token).collect();
-    // As long as the name of a request is.
-    let request_id = Some(&[0; REQUEST_NAME_BYTES][..]);
+    // As long as the name of a request and the note of its account are together.
+    let request_id = Some(&[0; REQUEST_NAME_BYTES + NOTE_BYTES_MAX][..]);
     let reservation = ReservationRef { id: ReservationId::NONE, request_id };
     Draft::new(reservation, entries.iter().map(|entry| (entry, u64::MAX))).is_ok()
 }
@@ -207,6 +212,27 @@ impl Hold {
     pub fn lease_ends_at(&self) -> Option<Timestamp> {
         let granted = self.permits.iter().filter(|permit| permit.granted_at > Timestamp::ZERO);
         granted.filter_map(HeldPermits::ends_at).min()
+    }
+
+    /// Notes whose usage this reservation is, which `verdict` on `request` has charged at `at`. Whatever node
+    /// settles it then knows, also from its text.
+    pub fn note_usage(&mut self, verdict: &Verdict, request: &Request<'_>, at: Timestamp) {
+        if let Some(content) = &mut self.reservation {
+            content.note = verdict.usage_note(request, at);
+        }
+    }
+
+    /// Tells by how much the usage of this reservation differs from what [`Verdict::meter`] has told, now that
+    /// it is settled at `spent` (`None`: as much as was reserved): rule by rule, with a time on the day of the
+    /// charge. Tells nothing if it has [no note](Self::note_usage).
+    pub fn meter_settlement(
+        &self,
+        spent: Option<u64>,
+        each: impl FnMut(Timestamp, UsageRecord<'_>),
+    ) {
+        if let Some(content) = &self.reservation {
+            usage_record::meter_settlement(content, spent, each);
+        }
     }
 
     /// Returns true for the first caller.
@@ -340,6 +366,7 @@ impl RuleSettlement {
             refunded: settled.refunded,
             overdrawn: settled.overdrawn,
         });
-        Self { limits: limits.collect(), permits_returned: settlement.permits_returned() }
+        let (permits_returned, is_repeat) = (settlement.permits_returned(), settlement.is_repeat());
+        Self { limits: limits.collect(), permits_returned, is_repeat }
     }
 }

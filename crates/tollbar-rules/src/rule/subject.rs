@@ -181,6 +181,22 @@ fn write_ip(request: &Request<'_>, keys: &mut KeyBuffer) -> bool {
     address.is_some()
 }
 
+/// Writes facts about a request that no rule counts: its API key, its user and its address as what they are.
+pub(crate) fn write_facts(facts: &[(&str, &str)], keys: &mut KeyBuffer) {
+    for (name, value) in facts {
+        match CHAIN.iter().find(|(link, _)| link == name) {
+            Some((_, Tag::Ip)) => push(Tag::Ip, &cidr::subject_of(value), keys),
+            Some((_, tag)) => push(*tag, value, keys),
+            None => push(Tag::Attribute, value, keys),
+        }
+    }
+}
+
+/// Writes a text that [`readable`] reads as it is.
+pub(crate) fn write_text(text: &str, keys: &mut KeyBuffer) {
+    push(Tag::Attribute, text, keys);
+}
+
 #[inline]
 fn push(tag: Tag, value: &str, keys: &mut KeyBuffer) {
     // A value is at most 8 KiB, a canonical address shorter still.

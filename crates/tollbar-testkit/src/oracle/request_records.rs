@@ -17,6 +17,8 @@ pub struct ChargedAnswer {
     pub answer: Answer,
     /// Means something only where the whole batch was charged.
     pub stamp: u64,
+    /// When it was charged that is answered again; `None` for an answer of its own.
+    pub repeat_of: Option<Timestamp>,
 }
 
 /// Who asked for what, and the content of the request id.
@@ -33,6 +35,7 @@ pub(super) struct RequestRecords {
 struct AnsweredRequest {
     asked: RequestContent,
     answers: Vec<ChargedAnswer>,
+    charged_at: Timestamp,
     until: Timestamp,
     replays: u8,
 }
@@ -74,12 +77,14 @@ impl Oracle {
             }
             if before.replays < once.replays_max {
                 before.replays += 1;
-                return Ok(before.answers.clone());
+                let repeat_of = Some(before.charged_at);
+                let again = |answer: &ChargedAnswer| ChargedAnswer { repeat_of, ..*answer };
+                return Ok(before.answers.iter().map(again).collect());
             }
         }
         let answers = self.check_all(now, Charge::AllOrNone, batch);
         let stamps: Vec<u64> = (0..batch.len()).map(|at| self.stamp(batch, &answers, at)).collect();
-        let charged = |(answer, stamp)| ChargedAnswer { answer, stamp };
+        let charged = |(answer, stamp)| ChargedAnswer { answer, stamp, repeat_of: None };
         let answers: Vec<ChargedAnswer> = answers.into_iter().zip(stamps).map(charged).collect();
         let is_denied = |(charged, asked): (&ChargedAnswer, &OracleEntry<'_>)| {
             asked.role == Role::Enforce && charged.answer.outcome != Outcome::Allow
@@ -88,8 +93,8 @@ impl Oracle {
             if let Some(once) = once {
                 let leases = batch.iter().filter_map(|each| each.policy.lease_ttl());
                 let until = now.after(leases.fold(once.ttl, Duration::min));
-                let answered =
-                    AnsweredRequest { asked, answers: answers.clone(), until, replays: 0 };
+                let (answers, charged_at) = (answers.clone(), now);
+                let answered = AnsweredRequest { asked, answers, charged_at, until, replays: 0 };
                 self.records.answered.insert(once.request_id.to_vec(), answered);
             }
             if let Some(hold) = hold {

@@ -137,7 +137,7 @@ impl Content {
         let mut request_id = None;
         let charges =
             leased.inspect(|held| request_id.clone_from(&held.request_id)).map(charge).collect();
-        Self { id: ReservationId::NONE, request_id, charges }
+        Self { id: ReservationId::NONE, request_id, note: Box::default(), charges }
     }
 
     /// The leases that were written down. When they were granted is not known:

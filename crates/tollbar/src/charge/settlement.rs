@@ -24,6 +24,7 @@ pub enum Spent<'a> {
 pub struct Settlement {
     charges: Vec<ChargeSettlement>,
     permits_returned: u64,
+    is_repeat: bool,
 }
 
 /// What became of one charge of a reservation.
@@ -93,7 +94,14 @@ impl Settlement {
         Self {
             charges: tokens.into_iter().map(ChargeSettlement::from_adjustment).collect(),
             permits_returned: permits.into_iter().map(Adjustment::adjusted).sum(),
+            is_repeat: adjustments.iter().any(Adjustment::is_repeat),
         }
+    }
+
+    /// True where another call has settled the reservation in the same way, and accounts for it.
+    #[must_use]
+    pub fn is_repeat(&self) -> bool {
+        self.is_repeat
     }
 
     /// Each charge of tokens, in the order of the reservation.
@@ -138,7 +146,7 @@ impl Content {
         };
         let ReservationRef { id, request_id } = reservation;
         let request_id = request_id.map(Into::into);
-        Self { id, request_id, charges: paid.map(charge).collect() }
+        Self { id, request_id, note: Box::default(), charges: paid.map(charge).collect() }
     }
 
     /// Turns what was charged and what was spent into what the store has to adjust.

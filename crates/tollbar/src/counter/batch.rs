@@ -176,8 +176,10 @@ impl<'b, 'e> BatchStep<'b, 'e> {
         let Some(replayed) = decision_words::replay(*first, self.replays_max) else {
             return Ok(None);
         };
-        decision_words::read(words.get(..len).unwrap_or(words), self.entries);
         let mut after = mark.words.clone();
+        let ttl_us = self.once.map_or(0, |(_, ttl_us)| ttl_us);
+        let charged_at = Timestamp::from_micros(after[0].saturating_sub(ttl_us));
+        decision_words::read(words.get(..len).unwrap_or(words), charged_at, self.entries);
         after[1] = replayed;
         let forgettable_at = Timestamp::from_micros(after[0]);
         Ok(Some(Change { at: self.counters.keys.len(), after, forgettable_at }))
@@ -188,6 +190,8 @@ impl<'b, 'e> BatchStep<'b, 'e> {
         let counter = self.counters.at(counters, at);
         let (decision, stamp) = counter.charge(&kind_of(entry), now, entry.cost);
         (entry.decision, entry.stamp) = (Some(decision), stamp);
+        // An attempt before, which lost the race to swap, may have found a request that is forgotten by now.
+        entry.repeat_of = None;
     }
 
     fn is_allowed(&self, at: usize) -> bool {

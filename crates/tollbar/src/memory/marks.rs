@@ -16,6 +16,7 @@ use super::batch::BatchLocks;
 use super::counter_id::CounterId;
 use super::rank::EntryRank;
 use super::shards::ShardGuard;
+use crate::Timestamp;
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::word::NUMBER_MAX;
 use crate::memory::wide_table::WideTable;
@@ -114,9 +115,9 @@ impl MemoryStore {
         let guard = self.guard_of(locks, once.id);
         let mut words = [0; STATE_WORDS_MAX];
         let (first, more) = words.split_at_mut(FIRST_WORDS);
-        if !self.request_ids.load_live(guard, once.id, now_us, first) {
+        let Some(ends_at_us) = self.request_ids.load_live(guard, once.id, now_us, first) else {
             return Ok(false);
-        }
+        };
         let Some(len) = decision_words::len(first[0], marks.fingerprint) else {
             return Err(StoreError::RequestIdReused);
         };
@@ -124,12 +125,13 @@ impl MemoryStore {
             return Ok(false);
         };
         let more = &mut more[..len.saturating_sub(FIRST_WORDS)];
-        if !more.is_empty() && !self.request_ids.load_live(guard, once.id, now_us, more) {
+        if !more.is_empty() && self.request_ids.load_live(guard, once.id, now_us, more).is_none() {
             // Forgotten early, in part. That was counted; the request is as new.
             return Ok(false);
         }
         self.request_ids.set_first_word(guard, once.id, FIRST_WORDS, replayed);
-        decision_words::read(&words[..len], entries);
+        let charged_at = Timestamp::from_micros(ends_at_us.saturating_sub(once.ttl_us));
+        decision_words::read(&words[..len], charged_at, entries);
         Ok(true)
     }
 
@@ -213,7 +215,7 @@ impl MemoryStore {
         let mut words = [0; STATE_WORDS_MAX];
         let first = &mut words[..FIRST_WORDS];
         let now_us = self.now_us();
-        if !self.request_ids.load_live(&guard, id, now_us, first) {
+        if self.request_ids.load_live(&guard, id, now_us, first).is_none() {
             return;
         }
         let len = decision_words::stored_len(first[0]);
@@ -232,8 +234,8 @@ impl MemoryStore {
         let counter_id = self.hold_id(id);
         let guard = self.shards.lock(counter_id);
         let mut words = name.map(|_| 0);
-        let is_open = self.reservations.load_live(&guard, counter_id, self.now_us(), &mut words)
-            && words == name;
+        let found = self.reservations.load_live(&guard, counter_id, self.now_us(), &mut words);
+        let is_open = found.is_some() && words == name;
         if is_open && let Some(place) = self.reservations.find(&guard, counter_id, name.len()) {
             self.reservations.forget(&guard, place);
         }

@@ -104,24 +104,22 @@ impl WideTable {
         }
     }
 
-    /// Loads the state of `id` among those of at least `state.len()` words; false where it is not
-    /// there or fresh.
+    /// Loads the state of `id` among those of at least `state.len()` words, and returns until when it lasts;
+    /// `None` where it is not there or fresh.
     pub(super) fn load_live(
         &self,
         guard: &ShardGuard<'_>,
         id: CounterId,
         now_us: u64,
         state: &mut [u64],
-    ) -> bool {
-        let place = self.find(guard, id, state.len());
-        let is_live = |place: &EntryPosition| self.rank(*place).fresh_at_us > now_us;
-        match place.filter(is_live) {
-            Some(place) => {
-                self.load(guard, place, state);
-                true
-            }
-            None => false,
+    ) -> Option<u64> {
+        let place = self.find(guard, id, state.len())?;
+        let fresh_at_us = self.rank(place).fresh_at_us;
+        if fresh_at_us <= now_us {
+            return None;
         }
+        self.load(guard, place, state);
+        Some(fresh_at_us)
     }
 
     /// Replaces the first word of the entry of `id` among those of at least `words` words, if it is there.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::settlement::{Hold, Once};
-use crate::{Decision, Policy};
+use crate::{Decision, Policy, Timestamp};
 
 /// One question: may `key` pay `cost` under `policy`? The store writes the answer into it.
 #[derive(Debug, Clone)]
@@ -15,6 +15,7 @@ pub struct Entry<'a> {
     pub(crate) consistency: Consistency,
     pub(crate) decision: Option<Decision>,
     pub(crate) stamp: u64,
+    pub(crate) repeat_of: Option<Timestamp>,
 }
 
 /// Whether an entry may deny the request.
@@ -66,6 +67,7 @@ impl<'a> Entry<'a> {
             consistency: Consistency::Exact,
             decision: None,
             stamp: 0,
+            repeat_of: None,
         }
     }
 
@@ -128,6 +130,18 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn stamp(&self) -> u64 {
         self.stamp
+    }
+
+    /// When the charge was made that this answer repeats: the request was sent before under its
+    /// [id](Once::request_id), and has paid nothing now. `None` for an answer of its own.
+    #[must_use]
+    pub fn repeat_of(&self) -> Option<Timestamp> {
+        self.repeat_of
+    }
+
+    /// For stores: says that the answer repeats the one of a charge at `charged_at`.
+    pub fn mark_repeat_of(&mut self, charged_at: Timestamp) {
+        self.repeat_of = Some(charged_at);
     }
 
     /// For stores: leaves the name of the charge in the entry.

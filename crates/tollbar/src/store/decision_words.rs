@@ -89,8 +89,8 @@ pub(crate) fn replay(first: u64, replays_max: u8) -> Option<u64> {
     (replays < u64::from(replays_max)).then_some(first + (1 << REPLAYS_SHIFT))
 }
 
-/// Leaves the answers in `entries`.
-pub(crate) fn read(words: &[u64], entries: &mut [Entry<'_>]) {
+/// Leaves the answers of a charge at `charged_at` in `entries`.
+pub(crate) fn read(words: &[u64], charged_at: Timestamp, entries: &mut [Entry<'_>]) {
     let mut words = words.iter().copied().skip(1);
     for entry in entries {
         // Words that are missing, which nobody has written, read as an allowed nothing.
@@ -111,5 +111,6 @@ pub(crate) fn read(words: &[u64], entries: &mut [Entry<'_>]) {
         let reset_at = Timestamp::from_micros(reset_at_us);
         let decision = Decision::new(outcome, limit, first & NUMBER_MAX, reset_at);
         entry.decision = Some(decision.with_delay_us(delay_us));
+        entry.repeat_of = Some(charged_at);
     }
 }

@@ -76,6 +76,7 @@ pub struct Adjustment<'a> {
     pub(crate) reserved: u64,
     pub(crate) spent: u64,
     pub(crate) adjusted: u64,
+    pub(crate) is_repeat: bool,
 }
 
 impl<'a> Adjustment<'a> {
@@ -88,7 +89,7 @@ impl<'a> Adjustment<'a> {
         stamp: u64,
         Spending { reserved, spent }: Spending,
     ) -> Self {
-        Self { key, policy, stamp, reserved, spent, adjusted: 0 }
+        Self { key, policy, stamp, reserved, spent, adjusted: 0, is_repeat: false }
     }
 
     /// The key.
@@ -129,6 +130,19 @@ impl<'a> Adjustment<'a> {
     /// For stores: leaves what was refunded or charged in it.
     pub fn adjust(&mut self, tokens: u64) {
         self.adjusted = tokens;
+    }
+
+    /// For stores: says that another call has settled the reservation, in the same way, and this one has only
+    /// found it settled.
+    pub fn mark_repeat(&mut self) {
+        self.is_repeat = true;
+    }
+
+    /// True where another call has settled the reservation in the same way. Of all calls that settle one
+    /// reservation successfully, at most one is no repeat.
+    #[must_use]
+    pub fn is_repeat(&self) -> bool {
+        self.is_repeat
     }
 
     /// How many tokens the store has given back, or charged in addition: no more than was due.

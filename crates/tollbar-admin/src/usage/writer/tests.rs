@@ -68,7 +68,7 @@ impl UsageTable for LossyTable {
 /// Clients who ask a rule.
 struct Clients {
     engine: Engine,
-    admitted: u64,
+    admitted: i64,
 }
 
 impl Clients {
@@ -86,11 +86,11 @@ impl Clients {
         let verdict = self.engine.check(&request);
         assert!(verdict.is_allowed());
         verdict.meter(&request, |record| tally.count(Timestamp::from_micros(7), &record));
-        self.admitted += cost;
+        self.admitted += cost.cast_signed();
     }
 }
 
-async fn written(table: &Repository) -> u64 {
+async fn written(table: &Repository) -> i64 {
     let page = table.usage(&UsageFilter::default(), &PageRequest::first(1_000)).await.unwrap();
     assert!(page.next.is_none(), "more clients than the test knows");
     page.rows.iter().map(|row| row.admitted_cost).sum()
@@ -207,7 +207,7 @@ async fn many_accounts_go_in_several_batches() {
     let mut sum = 0;
     loop {
         let rows = table.usage(&UsageFilter::default(), &page).await.unwrap();
-        sum += rows.rows.iter().map(|row| row.admitted_cost).sum::<u64>();
+        sum += rows.rows.iter().map(|row| row.admitted_cost).sum::<i64>();
         match rows.next {
             Some(next) => page = PageRequest::after(next, 1_000),
             None => break,

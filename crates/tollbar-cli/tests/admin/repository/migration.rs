@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 use tollbar_admin::database::{
     AuditFilter, DatabaseLocation, KeyFilter, NewToken, Owner, PageRequest, RuleFilter, RuleId,
-    UsageFilter,
+    UsageFilter, UsageRow,
 };
 use tollbar_rules::admin::RuleView;
 
-use super::rows::token;
+use super::rows::{token, used};
 use super::{TestDatabase, rule, small};
 
 /// What clients had sent to the earlier version, in the order of the rows.
@@ -175,7 +175,13 @@ pub(crate) async fn rules_of_version_4_get_their_owners_from_the_audit(database:
         database.execute("UPDATE rate_limit_tokens SET scopes = '{}' WHERE id = 3");
     }
     database.execute(
-        "ALTER TABLE rate_limit_rules DROP COLUMN owner; DELETE FROM rate_limit_schema WHERE number = 5",
+        "ALTER TABLE rate_limit_rules DROP COLUMN owner; DELETE FROM rate_limit_schema WHERE number >= 5",
+    );
+    // As it was before version 6.
+    database.execute(
+        "DROP TABLE usage_daily; CREATE TABLE usage_daily (day integer NOT NULL, tenant_id text NOT NULL, \
+         subject text NOT NULL, rule text NOT NULL, admitted_cost bigint NOT NULL, denied_cost bigint NOT NULL, \
+         PRIMARY KEY (day, tenant_id, subject, rule))",
     );
 
     let repository = database.again().await;
@@ -195,4 +201,67 @@ pub(crate) async fn rules_of_version_4_get_their_owners_from_the_audit(database:
     assert_eq!(back.owner, Owner::Tenant("acme".to_owned()));
     let wrong = "UPDATE rate_limit_rules SET owner = 'acme'";
     assert!(database.try_execute(wrong).is_err(), "an owner is the operator or a tenant");
+}
+
+macro_rules! steps {
+    ($kind:literal) => {
+        [
+            include_str!(concat!(
+                "../../../../tollbar-admin/src/database/schema/",
+                $kind,
+                "_0001.sql"
+            )),
+            include_str!(concat!(
+                "../../../../tollbar-admin/src/database/schema/",
+                $kind,
+                "_0002.sql"
+            )),
+            include_str!(concat!(
+                "../../../../tollbar-admin/src/database/schema/",
+                $kind,
+                "_0003.sql"
+            )),
+            include_str!(concat!(
+                "../../../../tollbar-admin/src/database/schema/",
+                $kind,
+                "_0004.sql"
+            )),
+            include_str!(concat!(
+                "../../../../tollbar-admin/src/database/schema/",
+                $kind,
+                "_0005.sql"
+            )),
+        ]
+    };
+}
+
+/// Version 5 knew neither clients nor tiers nor requests.
+pub(crate) async fn usage_of_version_5_is_kept_and_goes_on(database: TestDatabase) {
+    database.empty();
+    let (steps, day) = match &database.location {
+        DatabaseLocation::Sqlite(_) => (steps!("sqlite"), "20000"),
+        DatabaseLocation::Postgres(_) => (steps!("postgres"), "date '2024-10-04'"),
+    };
+    database.execute("CREATE TABLE rate_limit_schema (number BIGINT NOT NULL PRIMARY KEY)");
+    for (number, step) in (1..).zip(steps) {
+        database.execute(step);
+        database.execute(&format!("INSERT INTO rate_limit_schema (number) VALUES ({number})"));
+    }
+    for (subject, admitted) in [("user:7", 5), ("acme", 9)] {
+        database.execute(&format!(
+            "INSERT INTO usage_daily (day, tenant_id, subject, rule, admitted_cost, denied_cost) \
+             VALUES ({day}, 'acme', '{subject}', 'per_client', {admitted}, 1)"
+        ));
+    }
+    let repository = database.again().await;
+    // What is the client of a subject is known where the subject says it.
+    let old = |subject: &str, admitted| used(20_000, subject, admitted);
+    let user = UsageRow { client: "user:7".to_owned(), ..old("user:7", 5) };
+    let page = PageRequest::first(9);
+    let rows = repository.usage(&UsageFilter::default(), &page).await.unwrap().rows;
+    assert_eq!(rows, [old("acme", 9), user.clone()]);
+    // The same account goes on.
+    repository.add_usage("n", 1, &[UsageRow { admitted_requests: 2, ..user }]).await.unwrap();
+    let rows = repository.usage(&UsageFilter::default(), &page).await.unwrap().rows;
+    assert_eq!((rows.len(), rows[1].admitted_cost, rows[1].admitted_requests), (2, 10, 2));
 }

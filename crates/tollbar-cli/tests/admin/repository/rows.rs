@@ -6,7 +6,8 @@ use serde_json::json;
 use tollbar::Timestamp;
 use tollbar_admin::database::{
     AuditAction, AuditFilter, AuditKind, BatchOutcome, Cursor, KeyEffect, KeyFilter, KeyRecord,
-    NewToken, PageRequest, Repository, RepositoryError, UsageFilter, UsageRow,
+    NewToken, PageRequest, Repository, RepositoryError, UsageFilter, UsageGroup, UsageRow,
+    UsageTotal,
 };
 use tollbar_rules::admin::{ExemptionForm, SubjectType};
 
@@ -36,9 +37,10 @@ pub(crate) fn ban(subject: &str) -> KeyRecord {
     }
 }
 
-pub(crate) fn used(day: i32, subject: &str, admitted_cost: u64) -> UsageRow {
+pub(crate) fn used(day: i32, subject: &str, admitted_cost: i64) -> UsageRow {
     let (tenant, rule) = ("acme".to_owned(), "per_client".to_owned());
-    UsageRow { day, tenant, subject: subject.to_owned(), rule, admitted_cost, denied_cost: 1 }
+    let subject = subject.to_owned();
+    UsageRow { day, tenant, subject, rule, admitted_cost, denied_cost: 1, ..UsageRow::default() }
 }
 
 pub(crate) async fn exemptions_are_added_once_and_deleted(database: TestDatabase) {
@@ -246,10 +248,81 @@ pub(crate) async fn usage_is_listed_in_pages_by_day(database: TestDatabase) {
 pub(crate) async fn sums_of_usage_stop_at_the_largest_number(database: TestDatabase) {
     let repository = &database.repository;
     for sequence in 1..4 {
-        repository.add_usage("n", sequence, &[used(1, "u", u64::MAX / 3)]).await.unwrap();
+        repository.add_usage("n", sequence, &[used(1, "u", i64::MAX / 2)]).await.unwrap();
     }
     let rows = usage(repository, &UsageFilter::default(), 10).await;
-    assert_eq!((rows[0].admitted_cost, rows[0].denied_cost), (i64::MAX.unsigned_abs(), 3));
+    assert_eq!((rows[0].admitted_cost, rows[0].denied_cost), (i64::MAX, 3));
+}
+
+pub(crate) async fn a_correction_takes_back_what_another_node_has_added(database: TestDatabase) {
+    let repository = &database.repository;
+    repository.add_usage("n1", 1, &[used(1, "u", 4)]).await.unwrap();
+    let correction = UsageRow { admitted_requests: -1, denied_cost: 0, ..used(1, "u", -3) };
+    repository.add_usage("n2", 1, &[correction.clone()]).await.unwrap();
+    let rows = usage(repository, &UsageFilter::default(), 10).await;
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].admitted_cost, rows[0].admitted_requests), (1, -1));
+    // The node that had charged it may have died before it wrote that.
+    repository.add_usage("n2", 2, &[UsageRow { day: 2, ..correction }]).await.unwrap();
+    assert_eq!(usage(repository, &UsageFilter::default(), 10).await[1].admitted_cost, -3);
+}
+
+pub(crate) async fn usage_is_added_up_by_tenant_client_rule_and_tier(database: TestDatabase) {
+    let repository = &database.repository;
+    let row = |day, who: [&str; 4], rule: &str, admitted_cost, admitted_requests| {
+        let [tenant, client, tier, subject] = who.map(str::to_owned);
+        let who = UsageRow { tenant, client, tier, subject, ..UsageRow::default() };
+        UsageRow { day, rule: rule.to_owned(), admitted_cost, admitted_requests, ..who }
+    };
+    let (one, two) = (["acme", "user:1", "gold", "s1"], ["", "user:2", "", "s2"]);
+    let rows = [
+        row(10, one, "a", 5, 5),
+        row(10, one, "b", 50, 0),
+        row(11, one, "a", 7, 7),
+        row(11, two, "a", 1, 1),
+        row(12, two, "a", 1_000, 1_000),
+    ];
+    repository.add_usage("n", 1, &rows).await.unwrap();
+    let days = UsageFilter { first_day: Some(10), last_day: Some(11), ..UsageFilter::default() };
+    for (by, expected) in [
+        (UsageGroup::Tenant, ["| a 1 1", "acme| a 12 12", "acme| b 50 0"].as_slice()),
+        (UsageGroup::Client, &["user:1| a 12 12", "user:1| b 50 0", "user:2| a 1 1"]),
+        (UsageGroup::Rule, &["a| a 13 13", "b| b 50 0"]),
+        (UsageGroup::Tier, &["| a 1 1", "gold| a 12 12", "gold| b 50 0"]),
+    ] {
+        for rows_max in [1, 2, 100] {
+            let (mut told, mut page) = (Vec::new(), PageRequest::first(rows_max));
+            loop {
+                let found = repository.usage_totals(by, &days, &page).await.unwrap();
+                for UsageTotal { group, rule, amounts } in found.rows {
+                    let (tokens, requests) = (amounts.admitted, amounts.admitted_requests);
+                    told.push(format!("{group}| {rule} {tokens} {requests}"));
+                }
+                match found.next {
+                    Some(next) => page = PageRequest::after(next, rows_max),
+                    None => break,
+                }
+            }
+            assert_eq!(told, expected, "{by:?} by {rows_max}");
+        }
+    }
+    let page = PageRequest::after(Cursor::of_text("5b5d"), 7);
+    let error = repository.usage_totals(UsageGroup::Tier, &days, &page).await;
+    assert!(matches!(error, Err(RepositoryError::Cursor)));
+}
+
+/// A client may ask for a cost of any size and be denied. Two such rows once were more than a database adds up.
+pub(crate) async fn totals_of_the_largest_numbers_are_the_largest_number(database: TestDatabase) {
+    let repository = &database.repository;
+    let large = ["u", "v", "w"].map(|subject| used(1, subject, i64::MAX));
+    repository.add_usage("n", 1, &large).await.unwrap();
+    repository.add_usage("n", 2, &[used(2, "x", -5)]).await.unwrap();
+    for (first_day, expected) in [(1, i64::MAX), (2, -5)] {
+        let filter = UsageFilter { first_day: Some(first_day), ..UsageFilter::default() };
+        let page = PageRequest::first(9);
+        let page = repository.usage_totals(UsageGroup::Rule, &filter, &page).await.unwrap();
+        assert_eq!(page.rows[0].amounts.admitted, expected);
+    }
 }
 
 pub(crate) async fn nodes_are_known_by_what_they_enforce_until_they_are_silent(

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tollbar::{
     Batch, Decision, Entry, Outcome as DecisionOutcome, Role, Store, StoreError, Timestamp,
 };
+use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollbar_rules::{StandaloneLimit, Verdict};
 
 use super::domains::{EnforcementMode, EnvoyRule};
@@ -44,6 +45,8 @@ pub(super) struct CounterReading {
     pub(super) is_over: bool,
     pub(super) remaining: u64,
     pub(super) reset_at: Timestamp,
+    /// The hits that were taken back.
+    pub(super) refunded: u64,
 }
 
 /// Counts each charge by itself, whatever becomes of the others.
@@ -89,13 +92,14 @@ impl CounterCharge<'_> {
                 is_over,
                 remaining: limit.saturating_sub(count),
                 reset_at,
+                refunded: 0,
             });
         };
         // A charge of a window is known by the window's end.
         let refunded = store.refund(&self.key, counter, reset_at.as_micros(), hits).await?;
         let remaining = limit.saturating_sub(count.saturating_sub(refunded));
         // As in the reference: who gives back is never told that it was too much.
-        Ok(CounterReading { is_over: false, remaining, reset_at })
+        Ok(CounterReading { is_over: false, remaining, reset_at, refunded })
     }
 
     fn adds(&self) -> bool {
@@ -138,10 +142,10 @@ impl CounterCharge<'_> {
     }
 
     /// The name of its limit in logs: `envoy:edge:plan.path`, or by the name that the files give it.
-    pub(super) fn label(&self, domain: &str, entries: &[(&str, &str)]) -> String {
+    pub(super) fn label(&self, domain: &str, descriptor: &RateLimitDescriptor) -> String {
         match self.name() {
             "" => {
-                let keys: Vec<&str> = entries.iter().map(|(key, _)| *key).collect();
+                let keys: Vec<&str> = descriptor.entries.iter().map(|entry| &*entry.key).collect();
                 format!("envoy:{domain}:{}", keys.join("."))
             }
             name => format!("envoy:{domain}:{name}"),
@@ -206,11 +210,13 @@ pub(super) async fn count_all_or_none(
         }
         let decision = answers.next().and_then(Entry::decision).ok_or_else(undecided)?;
         let (mut remaining, reset_at) = counter_of(decision)?;
+        let mut refunded = 0;
         if let (Hits::Refund(hits), Some(bound)) = (charge.hits, &charge.limit.bound) {
-            let refunded = store.refund(&charge.key, bound, reset_at.as_micros(), hits).await?;
+            refunded = store.refund(&charge.key, bound, reset_at.as_micros(), hits).await?;
             remaining = remaining.saturating_add(refunded).min(bound.limit());
         }
-        all.push(CounterReading { is_over: !decision.is_allowed(), remaining, reset_at });
+        let is_over = !decision.is_allowed();
+        all.push(CounterReading { is_over, remaining, reset_at, refunded });
     }
     let over_count = |all: &[CounterReading]| {
         charges
@@ -234,6 +240,7 @@ impl CounterCharge<'_> {
             is_over: self.adds(),
             remaining: 0,
             reset_at: Timestamp::from_micros(end_us),
+            refunded: 0,
         }
     }
 }

@@ -10,19 +10,21 @@ use std::time::Duration;
 
 use tollbar::{StoreError, Timestamp};
 use tollbar_proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use tollbar_rules::{Admission, Hold, Verdict};
+use tollbar_rules::{
+    Admission, GLOBAL_BAN, Hold, UsageAmounts, UsageRecord, Verdict, meter_standalone,
+};
 use tonic::Status;
 use tracing::warn;
 
 use super::charge;
 use super::charge::{CounterCharge, CounterReading, Hits};
 use super::charge_plan::{ChargePlan, DescriptorStep, RuleCheck};
-use super::descriptor_request::CallFacts;
+use super::descriptor_request::{CallFacts, facts_of};
 use super::domains::EnforcementMode;
 use super::response;
 use super::response::DescriptorResult;
 use super::{ChargeBy, Envoy};
-use crate::daemon::Check;
+use crate::daemon::{Check, Daemon};
 use crate::decision_log::{DecisionId, LoggedRequest};
 use crate::metrics::Outcome;
 
@@ -36,8 +38,36 @@ struct CheckedRequest {
     result: DescriptorResult,
     outcome: Outcome,
     hold: Option<Hold>,
-    /// The verdict, where usage is to be counted once it is known that nothing is given back.
+    /// The verdict, where usage is counted: that is done once it is known how the whole call ends.
     unmetered: Option<Verdict>,
+}
+
+/// A descriptor that is denied by a ban, or because it cannot be decided.
+struct BannedDescriptor {
+    at: usize,
+    result: DescriptorResult,
+    /// What it asked for, where no rule has accounted for it.
+    cost: u64,
+}
+
+/// Counts the usage of one call, which is one request whatever the number of its descriptors.
+struct CallUsage<'a> {
+    daemon: &'a Daemon,
+    is_denied: bool,
+    is_request_counted: bool,
+}
+
+impl CallUsage<'_> {
+    fn count(&mut self, mut record: UsageRecord<'_>) {
+        // Hits that are taken back are of a request that was counted when it was charged.
+        let is_charge = record.amounts.admitted >= 0;
+        let counts = i64::from(is_charge && !self.is_request_counted);
+        self.is_request_counted |= is_charge;
+        let (admitted, denied) = if self.is_denied { (0, counts) } else { (counts, 0) };
+        record.amounts.admitted_requests = admitted;
+        record.amounts.denied_requests = denied;
+        self.daemon.count_usage(&record);
+    }
 }
 
 impl Envoy {
@@ -112,8 +142,10 @@ impl Envoy {
         for CheckedRequest { at, result, .. } in &mut checked {
             results[*at].join(std::mem::replace(result, DescriptorResult::free()));
         }
-        for (at, result) in banned {
+        let mut denied_by_ban = Vec::with_capacity(banned.len());
+        for BannedDescriptor { at, result, cost } in banned {
             results[at].join(result);
+            denied_by_ban.push((at, cost));
         }
         let is_call_denied = response::is_denied(&results);
         for (at, (charge, began)) in charges.iter().zip(began).enumerate() {
@@ -133,15 +165,57 @@ impl Envoy {
         if is_given_back {
             self.give_back(checked.iter()).await;
         }
-        for (check, checked) in plan.checks.iter().zip(&checked) {
-            if let Some(verdict) = &checked.unmetered
-                && !(is_given_back && verdict.is_allowed())
-                && let Ok(rule_request) = check.request.request(check.cost)
-            {
-                self.daemon.meter(verdict, &rule_request);
+        if self.daemon.is_metered() {
+            let mut usage = CallUsage {
+                daemon: &self.daemon,
+                is_denied: is_call_denied,
+                is_request_counted: false,
+            };
+            for (check, checked) in plan.checks.iter().zip(&checked) {
+                if let Some(verdict) = &checked.unmetered
+                    && !(is_given_back && verdict.is_allowed())
+                    && let Ok(rule_request) = check.request.request(check.cost)
+                {
+                    verdict.meter(&rule_request, |record| usage.count(record));
+                }
+            }
+            for (at, cost) in denied_by_ban.into_iter().filter(|(_, cost)| *cost > 0) {
+                let amounts = UsageAmounts::of_request(cost, false, true);
+                let facts: Vec<_> = facts_of(&request.descriptors[at]).collect();
+                meter_standalone(GLOBAL_BAN, &facts, amounts, |record| usage.count(record));
+            }
+            for (charge, reading) in charges.iter().zip(counted.iter().flatten()) {
+                self.meter_charge(request, charge, *reading, &mut usage);
             }
         }
         Ok(results)
+    }
+
+    /// Counts the usage of one charge. Shadows are not usage; hits that are taken back are usage below zero.
+    fn meter_charge(
+        &self,
+        request: &RateLimitRequest,
+        charge: &CounterCharge<'_>,
+        reading: CounterReading,
+        usage: &mut CallUsage<'_>,
+    ) {
+        let cost = charge.hits.cost();
+        let is_uncharged = self.config.charge == ChargeBy::AllOrNone && usage.is_denied;
+        let mut amounts = match charge.outcome(reading, usage.is_denied) {
+            Outcome::Deny => UsageAmounts::of_request(cost, false, false),
+            Outcome::Allow if reading.is_over || is_uncharged => UsageAmounts::default(),
+            Outcome::Allow => UsageAmounts::of_request(cost, true, false),
+            _ => UsageAmounts::default(),
+        };
+        if charge.mode != EnforcementMode::Shadow {
+            amounts.admitted -= i64::try_from(reading.refunded).unwrap_or(i64::MAX);
+        }
+        if amounts == UsageAmounts::default() {
+            return;
+        }
+        let facts: Vec<_> = facts_of(&request.descriptors[charge.descriptor]).collect();
+        let label = charge.label(&request.domain, &request.descriptors[charge.descriptor]);
+        meter_standalone(&label, &facts, amounts, |record| usage.count(record));
     }
 
     /// Counts what files, or descriptors themselves, limit. A mistake is never answered by counting again, so
@@ -221,10 +295,7 @@ impl Envoy {
         let jitter = self.daemon.client_headers.jitter;
         let mut result = DescriptorResult::ruled(&verdict, jitter, now);
         result.decision_id = outcome.is_denial().then_some(began.id);
-        if !is_joint {
-            self.daemon.meter(&verdict, &rule_request);
-        }
-        let unmetered = (is_joint && self.daemon.is_metered()).then_some(verdict);
+        let unmetered = self.daemon.is_metered().then_some(verdict);
         CheckedRequest { at, result, outcome, hold, unmetered }
     }
 
@@ -236,7 +307,7 @@ impl Envoy {
         request: &RateLimitRequest,
         charges: &mut [CounterCharge<'_>],
         now: Timestamp,
-    ) -> Vec<(usize, DescriptorResult)> {
+    ) -> Vec<BannedDescriptor> {
         let jitter = self.daemon.client_headers.jitter;
         let mut banned = Vec::new();
         let facts = CallFacts::new(request);
@@ -258,7 +329,8 @@ impl Envoy {
                 Err(error) => {
                     let domain = &request.domain;
                     self.daemon.reject(&format!("domain `{domain}`, descriptors[{at}]: {error}"));
-                    banned.push((at, DescriptorResult::rejected()));
+                    let result = DescriptorResult::rejected();
+                    banned.push(BannedDescriptor { at, result, cost: 0 });
                     continue;
                 }
             };
@@ -268,13 +340,15 @@ impl Envoy {
             }
             if let Some(verdict) = overrides.ban.filter(|_| charge.hits.cost() > 0) {
                 let mut result = DescriptorResult::ruled(&verdict, jitter, now);
+                let mut cost = 0;
                 if charge.rule.is_none() {
-                    let began = self.daemon.begin(charge.hits.cost());
+                    cost = charge.hits.cost();
+                    let began = self.daemon.begin(cost);
                     let logged = || LoggedRequest::from_request(&rule_request);
                     self.daemon.conclude(&verdict, &began, logged);
                     result.decision_id = Some(began.id);
                 }
-                banned.push((at, result));
+                banned.push(BannedDescriptor { at, result, cost });
             }
         }
         banned
@@ -293,9 +367,9 @@ impl Envoy {
         let (cost, domain) = (charge.hits.cost(), &request.domain);
         let (mut entries, mut label) = (Vec::new(), String::new());
         if outcome.is_denial() || began.is_some() {
-            let of_descriptor = &request.descriptors[charge.descriptor].entries;
-            entries.extend(of_descriptor.iter().map(|entry| (&*entry.key, &*entry.value)));
-            label = charge.label(domain, &entries);
+            let descriptor = &request.descriptors[charge.descriptor];
+            entries.extend(descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)));
+            label = charge.label(domain, descriptor);
         }
         let verdict = || charge.verdict(&label, reading, now);
         let logged = || LoggedRequest::attributes(&label, &entries, cost);

@@ -62,7 +62,7 @@ impl<'a> DescriptorRequest<'a> {
 }
 
 /// The entries of a descriptor, by the names that rules have for them.
-fn facts_of(descriptor: &RateLimitDescriptor) -> impl Iterator<Item = Fact<'_>> {
+pub(super) fn facts_of(descriptor: &RateLimitDescriptor) -> impl Iterator<Item = Fact<'_>> {
     descriptor.entries.iter().map(|entry| {
         let known = NAMES.iter().find(|(envoy, _)| *envoy == entry.key);
         (known.map_or(entry.key.as_str(), |(_, ours)| ours), entry.value.as_str())

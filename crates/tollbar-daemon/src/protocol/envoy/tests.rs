@@ -3,6 +3,7 @@
 mod counting;
 mod malformed;
 mod matching;
+mod metered;
 mod refused;
 mod ruled;
 

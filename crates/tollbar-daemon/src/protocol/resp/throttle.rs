@@ -12,7 +12,10 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use thiserror::Error;
 use tollbar::{Batch, Decision, Entry, Outcome, Policy, PolicyError, Rate, Timestamp};
-use tollbar_rules::{AsyncEngine, GlobalOverrides, StandaloneLimit, Verdict};
+use tollbar_rules::{
+    AsyncEngine, GLOBAL_BAN, GlobalOverrides, StandaloneLimit, UsageAmounts, Verdict,
+    meter_standalone,
+};
 
 use super::RespState;
 use super::frame::Arguments;
@@ -24,6 +27,9 @@ use crate::metrics::Outcome as CheckedOutcome;
 /// The name of the command.
 const COMMAND: &str = "CL.THROTTLE";
 pub(super) const NAME: &[u8] = COMMAND.as_bytes();
+
+/// What usage is accounted under. No rule has this name.
+const USAGE_RULE: &str = "(CL.THROTTLE)";
 
 /// How many commands are decided together at most.
 const TOGETHER_MAX: usize = 32;
@@ -333,11 +339,23 @@ impl Throttle<'_> {
         };
         let verdict = || limit.standalone().verdict(self.quantity, decision);
         let logged = || LoggedRequest::subject(COMMAND, &key, self.quantity);
+        self.meter(USAGE_RULE, decision.is_allowed(), daemon);
         daemon.conclude_standalone(outcome, self.quantity, began, verdict, logged)
+    }
+
+    /// Counts usage. The client is the key as it was sent, so `user:42` is the user 42 of rules.
+    fn meter(&self, rule: &str, is_admitted: bool, daemon: &Daemon) {
+        if self.quantity > 0 && daemon.is_metered() {
+            let key = String::from_utf8_lossy(self.key);
+            let amounts = UsageAmounts::of_request(self.quantity, is_admitted, true);
+            let facts = [("client", &*key)];
+            meter_standalone(rule, &facts, amounts, |record| daemon.count_usage(&record));
+        }
     }
 
     fn conclude_ban(&self, ban: &Verdict, daemon: &Daemon) -> DecisionId {
         let key = String::from_utf8_lossy(self.key);
+        self.meter(GLOBAL_BAN, false, daemon);
         let logged = || LoggedRequest::subject(COMMAND, &key, self.quantity);
         let check = daemon.begin(self.quantity);
         daemon.conclude(ban, &check, logged);
