@@ -33,7 +33,7 @@ use tollbar_daemon::net::endpoint::Endpoint;
 use tollbar_daemon::net::tls::Tls;
 use tollbar_daemon::net::{Listeners, Protocol};
 use tollbar_daemon::protocol::envoy::{self, Envoy, EnvoyLimits};
-use tollbar_daemon::protocol::forward_auth::ProxyTrust;
+use tollbar_daemon::protocol::forward_auth::{ExtAuthz, ProxyTrust};
 use tollbar_daemon::protocol::grpc::Grpc;
 use tollbar_daemon::protocol::health::HealthProtocol;
 use tollbar_daemon::protocol::http::{Callers, Http};
@@ -92,7 +92,7 @@ pub(crate) fn prepare(config: Config) -> Result<PreparedConfig, ConfigError> {
     let tls = Tls::read(&config.tls)?;
     let file = config.read_rules()?;
     warn_of(&file.warnings, config.database.database.is_some());
-    let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone()).map_err(ConfigError::Envoy)?;
+    let envoy = EnvoyLimits::read(&config.envoy).map_err(ConfigError::Envoy)?;
     let trust = Arc::new(config.proxies.trust()?);
     config.store.check()?;
     let proxy = config.gateway.prepare(&config.proxies, &trust, config.bounds)?;
@@ -224,7 +224,8 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
     let handle = |protocol, endpoint: &Endpoint| {
         daemon.for_listener(protocol, !endpoint.is_local() && !asks_who)
     };
-    let grpc = Grpc::new(handle(ProtocolName::Grpc, &config.grpc), service, &stopped);
+    let ext_authz = ExtAuthz::new(daemon.for_protocol(ProtocolName::ExtAuthz), Arc::clone(&trust));
+    let grpc = Grpc::new(handle(ProtocolName::Grpc, &config.grpc), service, ext_authz, &stopped);
     let (is_secure, accepting_stopped) = (tls.is_some(), stopped.clone());
     let (metrics, tasks) = (Arc::clone(&daemon.metrics), Arc::clone(&daemon.tasks));
     let mut listeners = Listeners::new(config.bounds, tls, stopped, metrics, tasks);

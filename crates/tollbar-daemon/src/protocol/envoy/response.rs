@@ -1,8 +1,10 @@
 //! What Envoy is told: a status for each descriptor, and what they come to together.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use prost_types::Struct;
 use tollbar::Timestamp;
 use tollbar_http::{Denial, Format};
 use tollbar_proto::envoy::config::core::v3::HeaderValue;
@@ -27,6 +29,8 @@ pub(super) struct DescriptorResult {
     body: Option<Bytes>,
     /// The id by which a denial can be looked up.
     pub(super) decision_id: Option<DecisionId>,
+    /// What the files say of the limit.
+    metadata: Option<Arc<Struct>>,
 }
 
 /// The body of a call that cannot be decided. Why is in the log: the client can do nothing about it.
@@ -37,7 +41,8 @@ impl DescriptorResult {
     /// No limit is met.
     pub(super) fn free() -> Self {
         let status = DescriptorStatus { code: Code::Ok as i32, ..DescriptorStatus::default() };
-        Self { status, mode: EnforcementMode::Enforce, body: None, decision_id: None }
+        let mode = EnforcementMode::Enforce;
+        Self { status, mode, body: None, decision_id: None, metadata: None }
     }
 
     /// It cannot be decided, so it is denied: Envoy lets pass what is answered with an error.
@@ -69,7 +74,8 @@ impl DescriptorResult {
         };
         let remaining = if counted.is_over { 0 } else { counted.remaining };
         let status = status(is_denied, current, remaining, until(counted.reset_at, now));
-        Self { status, mode, body: None, decision_id: None }
+        let metadata = charge.rule.and_then(|rule| rule.metadata.clone());
+        Self { status, mode, body: None, decision_id: None, metadata }
     }
 
     /// By our own rules: the decision that binds is the limit.
@@ -118,7 +124,7 @@ impl DescriptorResult {
                 .map_or(0, |unit| unit.to_proto() as i32),
         };
         let status = status(!is_allowed, current, remaining, until(reset_at, now));
-        Self { status, mode: EnforcementMode::Enforce, body, decision_id: None }
+        Self { status, body, ..Self::free() }
     }
 
     /// Adds what rules say of the same descriptor. The stricter of both is what it comes to.
@@ -141,8 +147,13 @@ impl DescriptorResult {
         };
         if is_stricter {
             let decision_id = ruled.decision_id.or(self.decision_id);
-            *self = Self { decision_id, ..ruled };
+            *self = Self { decision_id, metadata: self.metadata.take(), ..ruled };
         }
+    }
+
+    /// What the files say of the limit, while it is not exceeded.
+    pub(super) fn metadata(&self) -> Option<&Struct> {
+        self.metadata.as_deref().filter(|_| !self.is_over())
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -3,6 +3,7 @@
 mod counting;
 mod malformed;
 mod matching;
+mod reference;
 mod refused;
 mod ruled;
 
