@@ -9,9 +9,9 @@ use prost_types::FileDescriptorSet;
 /// The encoded `FileDescriptorSet` of `tollbar.proto`, which the example `descriptors` writes and a test compares.
 const TOLLBAR: &str = "proto/tollbar/v1/tollbar.binpb";
 
-/// The encoded `FileDescriptorSet` of Envoy's rate limit service and of all that it imports, 25 files, as
-/// Envoy's `data-plane-api` has them.
-const ENVOY: &str = "proto/envoy/ratelimit.binpb";
+/// The encoded `FileDescriptorSet` of Envoy's rate limit and authorization services and of all that they import, 29
+/// files, as Envoy's `data-plane-api` has them.
+const ENVOY: &str = "proto/envoy/services.binpb";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={TOLLBAR}");
@@ -22,11 +22,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     generate_tollbar()
 }
 
-/// Envoy's messages, and both sides of its service: the daemon answers, tests and benchmarks ask.
+/// Envoy's messages, and both sides of its services: the daemon answers, tests and benchmarks ask.
 fn generate_envoy() -> Result<(), Box<dyn Error>> {
     let mut files = FileDescriptorSet::decode(&*std::fs::read(ENVOY)?)?;
     // Validation annotations are not needed, and prost-types already has Google's messages.
-    let packages = ["envoy.", "google.protobuf", "xds.core."];
+    let packages = ["envoy.", "google.protobuf", "google.rpc", "xds.core."];
     files.file.retain(|file| packages.iter().any(|package| file.package().starts_with(package)));
     let out = PathBuf::from(std::env::var("OUT_DIR")?).join("envoy");
     std::fs::create_dir_all(&out)?;

@@ -33,7 +33,7 @@ use tollbar_daemon::net::endpoint::Endpoint;
 use tollbar_daemon::net::tls::{CERTIFICATES, Tls};
 use tollbar_daemon::net::{Listeners, Protocol};
 use tollbar_daemon::protocol::envoy::{self, Envoy, EnvoyLimits};
-use tollbar_daemon::protocol::forward_auth::ProxyTrust;
+use tollbar_daemon::protocol::forward_auth::{ExtAuthz, ProxyTrust};
 use tollbar_daemon::protocol::grpc::Grpc;
 use tollbar_daemon::protocol::health::HealthProtocol;
 use tollbar_daemon::protocol::http::{Callers, Http};
@@ -100,7 +100,7 @@ pub(crate) fn prepare(config: Config) -> Result<PreparedConfig, ConfigErrors> {
         warn_of(&file.warnings, config.database.database.is_some());
         file.rules
     });
-    let envoy = EnvoyLimits::read(config.envoy.envoy_config.clone());
+    let envoy = EnvoyLimits::read(&config.envoy);
     let envoy = errors.take(envoy.map_err(ConfigError::Envoy));
     let trust = errors.take(config.proxies.trust()).map(Arc::new);
     errors.take(config.store.check());
@@ -234,7 +234,9 @@ async fn start(parts: DaemonParts) -> Result<Server, ServeError> {
     let handle = |protocol, flag, endpoint: &Endpoint| {
         daemon.for_listener(protocol, !endpoint.is_local() && !config.asks_who(flag))
     };
-    let grpc = Grpc::new(handle(ProtocolName::Grpc, "--grpc", &config.grpc), service, &stopped);
+    let ext_authz = ExtAuthz::new(daemon.for_protocol(ProtocolName::ExtAuthz), Arc::clone(&trust));
+    let grpc = handle(ProtocolName::Grpc, "--grpc", &config.grpc);
+    let grpc = Grpc::new(grpc, service, ext_authz, &stopped);
     let accepting_stopped = stopped.clone();
     if let Some(tls) = &tls {
         let (health, clock) = (tls.health(), Arc::downgrade(&daemon));

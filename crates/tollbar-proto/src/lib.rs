@@ -4,13 +4,13 @@
 //! written there; who answers them is the daemon's business.
 //!
 //! Feature `client`: [`client::Client`], which many tasks may ask at once. Feature `server`: the trait
-//! that a server implements. Feature `envoy`: the messages of Envoy's rate limit service, and both sides of
-//! it.
+//! that a server implements. Feature `envoy`: the messages of Envoy's rate limit and authorization
+//! services, and both sides of them.
 //!
 //! | module | what it has |
 //! |---|---|
 //! | [`v1`] | the messages of `tollbar.v1`, generated |
-//! | `envoy` | the messages of Envoy's rate limit service, generated |
+//! | `envoy` | the messages of Envoy's rate limit and authorization services, generated |
 //! | `client` | [`client::Client`], its builder, the queue of its callers and the session that sends them |
 //! | [`codec`] | messages as bytes for tonic, with small buffers |
 
@@ -46,13 +46,15 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/envoy/mod.rs"));
 }
 
-/// Envoy's rate limit service: `service::ratelimit::v3` and what it is made of.
+/// Envoy's rate limit service, `service::ratelimit::v3`, its authorization service, `service::auth::v3`, and what they
+/// are made of.
 #[cfg(feature = "envoy")]
 pub mod envoy {
     pub use crate::generated::envoy::*;
+    pub use crate::generated::google::rpc;
 
     /// What the messages look like, for reflection: all of Envoy's files, with their annotations.
-    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../proto/envoy/ratelimit.binpb");
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../proto/envoy/services.binpb");
 }
 
 #[cfg(test)]

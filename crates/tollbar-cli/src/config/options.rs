@@ -24,6 +24,7 @@ enum Part {
     ForwardAuth,
     Grpc,
     Envoy,
+    ExtAuthz,
     Resp,
     Gateway,
     /// A listener on an address, which speaks TLS.
@@ -47,7 +48,9 @@ struct Conflict {
     advice: &'static str,
 }
 
-use Part::{Always, Database, Envoy, ForwardAuth, Gateway, Grpc, Http, Memory, Redis, Resp, Tcp};
+use Part::{
+    Always, Database, Envoy, ExtAuthz, ForwardAuth, Gateway, Grpc, Http, Memory, Redis, Resp, Tcp,
+};
 
 const fn row(id: &'static str, cells: &'static [(Part, &'static str)]) -> OptionRow {
     OptionRow { id, cells, beside: &[] }
@@ -94,6 +97,7 @@ const OPTIONS: &[OptionRow] = &[
         (Http, "a_head_or_a_body_that_never_ends_is_ended"),
         (Grpc, "a_message_that_does_not_come_is_not_waited_for"),
         (Envoy, "a_message_that_does_not_come_is_not_waited_for"),
+        (ExtAuthz, "a_message_that_does_not_come_is_not_waited_for"),
         (Gateway, "a_body_that_trickles_is_ended_and_a_slow_upload_is_not"),
         (Database, "a_head_or_a_body_that_never_ends_is_ended"),
     ]),
@@ -104,6 +108,7 @@ const OPTIONS: &[OptionRow] = &[
         (ForwardAuth, "a_proxy_on_a_unix_socket_is_trusted_and_shows_its_token"),
         (Grpc, "a_daemon_with_a_token_answers_those_who_have_it"),
         (Envoy, "who_has_no_token_is_not_answered_and_counted_as_rejected"),
+        (ExtAuthz, "every_call_of_ext_authz_that_cannot_be_read_is_denied_and_counted"),
         (Resp, "redis_cli_shows_the_token"),
     ]),
 
@@ -113,6 +118,7 @@ const OPTIONS: &[OptionRow] = &[
         (ForwardAuth, "nginx_is_answered_as_the_tables_say"),
         (Grpc, "grpc_answers_as_the_tables_say"),
         (Envoy, "envoy_s_protocol_answers_as_the_tables_say"),
+        (ExtAuthz, "ext_authz_answers_as_the_tables_say"),
         (Resp, "resp_answers_as_the_tables_say"),
         (Gateway, "rules_of_a_file_decide_about_the_proxy_too"),
         (Database, "rules_of_the_file_are_seen_and_not_changed"),
@@ -122,12 +128,15 @@ const OPTIONS: &[OptionRow] = &[
         (ForwardAuth, "one_limit_holds_on_every_protocol"),
         (Grpc, "one_limit_holds_on_every_protocol"),
         (Envoy, "limits_of_files_rules_of_the_database_and_the_one_limit_all_apply"),
+        (ExtAuthz, "one_limit_holds_on_every_protocol"),
         (Resp, "one_limit_holds_on_every_protocol"),
         (Gateway, "an_upstream_and_a_limit_make_a_proxy"),
     ]),
     row("no_watch", &[(Always, "files_that_nobody_watches_are_read_when_asked")])
         .beside(&["rules", "envoy_config"]),
     row("envoy_config", &[(Envoy, "exactly_so_many_come_through_and_the_others_are_told")]),
+    row("envoy_merge_domains", &[(Envoy, "files_of_one_domain_are_merged_where_that_is_wanted")])
+        .beside(&["envoy_config"]),
     row("envoy_charge", &[(Envoy, "a_denied_request_pays_nothing_where_all_or_none_are_charged")]),
     row("envoy_metadata", &[(Envoy, "the_call_comes_back_as_metadata_where_that_is_wanted")]),
 
@@ -146,34 +155,42 @@ const OPTIONS: &[OptionRow] = &[
     ]),
     row("max_wait", &[
         (ForwardAuth, "an_operators_queue_of_an_hour_holds_nobody_beyond_the_cap"),
+        (ExtAuthz, "a_request_waits_in_a_queue_as_the_flags_and_envoy_allow"),
         (Gateway, "an_operators_queue_of_an_hour_holds_nobody_beyond_the_cap"),
     ]),
     row("max_waiters", &[
         (ForwardAuth, "no_more_wait_than_have_a_place_and_others_charge_nothing"),
+        (ExtAuthz, "a_request_waits_in_a_queue_as_the_flags_and_envoy_allow"),
         (Gateway, "no_more_wait_than_have_a_place_and_others_charge_nothing"),
     ]),
     row("trusted_proxies", &[
         (ForwardAuth, "only_trusted_proxies_are_answered"),
+        (ExtAuthz, "the_client_behind_a_trusted_proxy_in_front_of_envoy_is_read_from_the_right"),
         (Gateway, "trusted_proxies_and_exempt_paths_are_as_told"),
     ]),
     row("trusted_headers", &[
         (ForwardAuth, "clients_are_counted_by_key_then_user_then_address"),
+        (ExtAuthz, "a_named_header_that_is_there_twice_is_ignored_and_removed"),
         (Gateway, "clients_of_the_gateway_are_counted_by_key_then_user_then_address"),
     ]),
     row("api_keys", &[
         (ForwardAuth, "api_keys_are_read_again_on_a_hang_up_and_a_bad_file_leaves_them"),
+        (ExtAuthz, "ext_authz_answers_as_the_tables_say"),
         (Gateway, "clients_of_the_gateway_are_counted_by_key_then_user_then_address"),
     ]),
     row("cost_header", &[
         (ForwardAuth, "cost_and_request_id_are_read_from_the_headers_that_are_named"),
+        (ExtAuthz, "a_named_header_that_is_there_twice_is_ignored_and_removed"),
         (Gateway, "the_gateway_reads_cost_and_request_id_of_trusted_proxies_only"),
     ]),
     row("request_id_header", &[
         (ForwardAuth, "cost_and_request_id_are_read_from_the_headers_that_are_named"),
+        (ExtAuthz, "a_named_header_that_is_there_twice_is_ignored_and_removed"),
         (Gateway, "the_gateway_reads_cost_and_request_id_of_trusted_proxies_only"),
     ]),
     row("criticality_header", &[
         (ForwardAuth, "the_criticality_that_a_trusted_proxy_sets_decides_who_is_shed"),
+        (ExtAuthz, "without_a_store_rules_say_what_ext_authz_is_told"),
         (Gateway, "the_criticality_that_a_trusted_proxy_sets_decides_who_is_shed"),
     ]),
 
@@ -306,7 +323,7 @@ impl Part {
         match self {
             Self::Always => true,
             Self::Http | Self::ForwardAuth => config.listen != Endpoint::Off,
-            Self::Grpc | Self::Envoy => config.grpc != Endpoint::Off,
+            Self::Grpc | Self::Envoy | Self::ExtAuthz => config.grpc != Endpoint::Off,
             Self::Resp => config.resp != Endpoint::Off,
             Self::Gateway => gateway != Endpoint::Off,
             Self::Tcp => {
@@ -339,7 +356,7 @@ impl Part {
     fn decider(self) -> &'static str {
         match self {
             Self::Always | Self::Http | Self::ForwardAuth | Self::Tcp => "listen",
-            Self::Grpc | Self::Envoy => "grpc",
+            Self::Grpc | Self::Envoy | Self::ExtAuthz => "grpc",
             Self::Resp => "resp",
             Self::Gateway => "proxy",
             Self::Memory | Self::Redis => "store",

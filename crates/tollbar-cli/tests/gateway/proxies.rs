@@ -148,13 +148,24 @@ fn clients_of_envoy_see_their_limits_and_cannot_get_past_them() {
 }
 
 #[test]
+fn clients_of_envoy_over_grpc_see_their_limits_and_cannot_get_past_them() {
+    clients_see_their_limits_and_cannot_get_past_them(ProxyKind::EnvoyGrpc);
+}
+
+#[test]
 fn clients_of_haproxy_see_their_limits_and_cannot_get_past_them() {
     clients_see_their_limits_and_cannot_get_past_them(ProxyKind::Haproxy);
 }
 
 #[test]
 fn exactly_so_many_pass_every_proxy_when_all_come_at_once() {
-    for kind in [ProxyKind::Nginx, ProxyKind::Caddy, ProxyKind::Envoy, ProxyKind::Haproxy] {
+    for kind in [
+        ProxyKind::Nginx,
+        ProxyKind::Caddy,
+        ProxyKind::Envoy,
+        ProxyKind::EnvoyGrpc,
+        ProxyKind::Haproxy,
+    ] {
         exactly_so_many_pass_when_all_come_at_once(kind);
     }
 }
@@ -174,6 +185,44 @@ fn without_the_daemon_caddy_lets_nobody_pass() {
 fn without_the_daemon_envoy_does_as_it_is_told() {
     let opened = ("failure_mode_allow: false", "failure_mode_allow: true");
     without_the_daemon(ProxyKind::Envoy, 503, &[opened]);
+    without_the_daemon(ProxyKind::EnvoyGrpc, 503, &[opened]);
+}
+
+/// An answer that is an error would lift the limits of every client that can cause it.
+#[test]
+fn what_ext_authz_cannot_decide_does_not_pass_an_envoy_that_fails_open() {
+    let opened = ("failure_mode_allow: false", "failure_mode_allow: true");
+    let setup = ProxySetup::start("undecided", ProxyKind::EnvoyGrpc, &[opened]);
+    let long = format!("/api/{}", "x".repeat(9_000));
+    for path in [&*long, "/api/a%5Cb", "/api/%00"] {
+        let answer = setup.get(2, path, &[]);
+        assert!((400..500).contains(&answer.status), "{answer:?}");
+    }
+    assert_eq!(setup.upstream.count(), 0);
+    assert_eq!(setup.get(2, "/api/x", &[]).status, 200);
+}
+
+/// Envoy passes on what its client sends, so that a header which is there twice has the client's word in it.
+#[test]
+fn a_named_header_counts_if_envoy_sends_it_once_and_is_removed_if_it_is_there_twice() {
+    let sent = ("- { exact: accept }", "- { exact: accept }\n - { exact: x-user-id }");
+    let indented = sent.1.replace("\n ", &format!("\n{}", " ".repeat(26)));
+    for raw in ["", "encode_raw_headers: true\n                      "] {
+        let raw = ("failure_mode_allow:", &*format!("{raw}failure_mode_allow:"));
+        let replaced = [(sent.0, &*indented), raw];
+        let setup = ProxySetup::start("named-header", ProxyKind::EnvoyGrpc, &replaced);
+        let once = [("x-user-id", "7")];
+        for own in [2, 3, 4] {
+            let answer = setup.get(own, "/api/x", &once);
+            assert_eq!((answer.status, answer.header("x-upstream-user")), (200, "7"));
+        }
+        assert_eq!(setup.get(5, "/api/x", &once).status, 429, "counted by user");
+        let twice = [("x-user-id", "8"), ("x-user-id", "9")];
+        for status in [200, 200, 200, 429] {
+            let answer = setup.get(6, "/api/x", &twice);
+            assert_eq!((answer.status, answer.header("x-upstream-user")), (status, ""));
+        }
+    }
 }
 
 #[test]
@@ -221,17 +270,19 @@ fn caddy_s_own_directive_does_as_well() {
 #[test]
 fn envoy_that_believes_its_clients_makes_nobody_else_believe_them() {
     let believes = ("use_remote_address: true", "use_remote_address: false");
-    let setup = ProxySetup::start("believes", ProxyKind::Envoy, &[believes]);
-    assert_eq!([0; 4].map(|_| setup.get(2, "/api/x", &[]).status), [200, 200, 200, 429]);
-    nobody_is_believed(&setup);
-    assert_eq!(setup.upstream.count(), 3);
+    for kind in [ProxyKind::Envoy, ProxyKind::EnvoyGrpc] {
+        let setup = ProxySetup::start("believes", kind, &[believes]);
+        assert_eq!([0; 4].map(|_| setup.get(2, "/api/x", &[]).status), [200, 200, 200, 429]);
+        nobody_is_believed(&setup);
+        assert_eq!(setup.upstream.count(), 3);
+    }
 }
 
 #[test]
 fn cookies_are_not_the_daemon_s_business() {
     // More than the daemon takes of a head; Caddy and HAProxy take no more themselves.
     let cookie = format!("a={}", "x".repeat(7_000));
-    for kind in [ProxyKind::Nginx, ProxyKind::Envoy] {
+    for kind in [ProxyKind::Nginx, ProxyKind::Envoy, ProxyKind::EnvoyGrpc] {
         let setup = ProxySetup::start("cookies", kind, &[]);
         let answer = setup.get(2, "/api/x", &[("cookie", &*cookie); 3]);
         assert_eq!(answer.status, 200, "{kind:?} {answer:?}");

@@ -3,6 +3,7 @@
 
 mod cases;
 mod envoy;
+mod ext_authz;
 mod forward_auth;
 mod gateway;
 mod grpc;

@@ -2,10 +2,12 @@
 //! lets a request pass when its call is answered with an error.
 
 use crate::common::{Daemon, Scratch};
+use crate::ext_authz;
 use bytes::{Buf, BufMut, Bytes};
 use prost::Message;
 use tollbar_proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollbar_proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use tollbar_proto::envoy::service::auth::v3::{CheckRequest, CheckResponse};
 use tollbar_proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
@@ -69,6 +71,28 @@ impl Caller {
     /// What a message comes to: the overall code, or the status and its text.
     fn call(&mut self, message: Vec<u8>, token: Option<&str>) -> (Code, String) {
         let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        match self.send(path, message, token) {
+            Ok(response) => {
+                let response = RateLimitResponse::decode(response).unwrap();
+                (Code::Ok, format!("{:?}", response.overall_code()))
+            }
+            Err(status) => (status.code(), status.message().to_owned()),
+        }
+    }
+
+    /// What a message of ext_authz comes to: the status that Envoy's client gets, or the status of the call.
+    fn check(&mut self, message: Vec<u8>, token: Option<&str>) -> Result<i32, Code> {
+        let path = "/envoy.service.auth.v3.Authorization/Check";
+        let response = self.send(path, message, token).map_err(|status| status.code())?;
+        Ok(ext_authz::status_of(&CheckResponse::decode(response).unwrap()))
+    }
+
+    fn send(
+        &mut self,
+        path: &'static str,
+        message: Vec<u8>,
+        token: Option<&str>,
+    ) -> Result<Bytes, Status> {
         let mut request = Request::new(Bytes::from(message));
         if let Some(token) = token {
             request.metadata_mut().insert("authorization", token.parse().unwrap());
@@ -77,14 +101,41 @@ impl Caller {
             self.client.ready().await.unwrap();
             self.client.unary(request, PathAndQuery::from_static(path), RawCodec).await
         });
-        match answer {
-            Ok(response) => {
-                let response = RateLimitResponse::decode(response.into_inner()).unwrap();
-                (Code::Ok, format!("{:?}", response.overall_code()))
-            }
-            Err(status) => (status.code(), status.message().to_owned()),
-        }
+        answer.map(tonic::Response::into_inner)
     }
+}
+
+/// A call of ext_authz about a request with this header.
+fn held(value: &str) -> CheckRequest {
+    ext_authz::held("203.0.113.7", "GET", "/", [("x".to_owned(), value.to_owned())])
+}
+
+#[test]
+fn every_call_of_ext_authz_that_cannot_be_read_is_denied_and_counted() {
+    let scratch = Scratch::new("ext-authz-wire");
+    let token = scratch.file("token", "0123456789abcdef");
+    let mut daemon = Daemon::start_logged(&["--token-file", &token]);
+    let mut caller = Caller::connect(&daemon);
+    let right = Some("Bearer 0123456789abcdef");
+    assert_eq!(caller.check(held("1").encode_to_vec(), right), Ok(200));
+    for (name, message) in [
+        ("nothing", vec![]),
+        ("cut short", b"\x0a\x09d".to_vec()),
+        ("no protobuf", b"\xff\xff\xff\xff".to_vec()),
+        ("a huge message", held(&"v".repeat(300_000)).encode_to_vec()),
+    ] {
+        assert_eq!(caller.check(message, right), Ok(400), "{name}");
+    }
+    for token in [None, Some("Bearer 0123456789abcdeX")] {
+        let refused = caller.check(held("1").encode_to_vec(), token);
+        assert_eq!(refused, Err(Code::Unauthenticated));
+    }
+    daemon.logged("a call of Envoy's has no token");
+    let metrics = daemon.get_with("/metrics", "authorization: Bearer 0123456789abcdef\r\n");
+    let rejected = "tollbar_checks_total{listener=\"ext_authz\",outcome=\"rejected\"} 6\n";
+    assert!(metrics.contains(rejected), "{metrics}");
+    drop(caller);
+    assert_eq!(daemon.stop(), 0);
 }
 
 fn request(value: &str) -> RateLimitRequest {

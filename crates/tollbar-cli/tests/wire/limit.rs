@@ -12,6 +12,7 @@ use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_client::Rat
 use tollbar_proto::v1::CheckRequest;
 
 use crate::common::{Daemon, status};
+use crate::ext_authz::{ExtAuthzClient, held, status_of};
 
 /// Each protocol has a client of its own, of which the first request passes and the second does not.
 #[test]
@@ -56,4 +57,7 @@ fn one_limit_holds_on_every_protocol() {
             assert_eq!(response.overall_code(), code, "{response:?}");
         }
     });
+    let mut ext_authz = ExtAuthzClient::connect(&daemon);
+    let mut check = || status_of(&ext_authz.check(held("192.0.2.2", "GET", "/", None)));
+    assert_eq!([check(), check()], [200, 429]);
 }

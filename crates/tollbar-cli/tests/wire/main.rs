@@ -7,6 +7,7 @@ mod common;
 mod conformance;
 mod envoy_store;
 mod envoy_wire;
+mod ext_authz;
 mod forward_auth;
 mod grpc;
 mod grpc_client;

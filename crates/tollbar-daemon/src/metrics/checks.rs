@@ -12,6 +12,7 @@ pub enum ProtocolName {
     ForwardAuth,
     Grpc,
     Envoy,
+    ExtAuthz,
     Resp,
     Proxy,
 }
@@ -50,8 +51,15 @@ pub enum Outcome {
 pub(super) struct CheckCounts([ShardedCounters<{ Outcome::ALL.len() }>; ProtocolName::ALL.len()]);
 
 impl ProtocolName {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Http, Self::ForwardAuth, Self::Grpc, Self::Envoy, Self::Resp, Self::Proxy];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Http,
+        Self::ForwardAuth,
+        Self::Grpc,
+        Self::Envoy,
+        Self::ExtAuthz,
+        Self::Resp,
+        Self::Proxy,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -59,6 +67,7 @@ impl ProtocolName {
             Self::ForwardAuth => "forward_auth",
             Self::Grpc => "grpc",
             Self::Envoy => "envoy",
+            Self::ExtAuthz => "ext_authz",
             Self::Resp => "resp",
             Self::Proxy => "proxy",
         }

@@ -10,6 +10,7 @@ mod charge;
 mod charge_plan;
 mod config_file;
 mod decide;
+mod denying_service;
 mod descriptor_request;
 mod domains;
 mod flags;
@@ -18,7 +19,6 @@ pub mod fuzz;
 mod limit;
 mod live_limits;
 mod metadata;
-mod over_limit_service;
 mod response;
 mod window_unit;
 
@@ -27,6 +27,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use prost::Message;
 use tollbar::Store;
 use tollbar_proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
@@ -36,14 +37,17 @@ use tollbar_rules::{Rule, RuleSet};
 use tonic::{Request, Response, Status};
 
 use charge_plan::ChargePlan;
-pub(crate) use over_limit_service::METHOD;
-use over_limit_service::OverLimitService;
+pub(crate) use denying_service::{DeniedMethod, DenyingService};
+use response::DescriptorResult;
 
 use super::grpc::MESSAGE_BYTES_MAX;
 use crate::daemon::Daemon;
 
 pub use flags::{ChargeBy, EnvoyFlags};
 pub use live_limits::EnvoyLimits;
+
+/// The one method of the service.
+pub(crate) const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// The service. A clone of it is the same one.
 #[derive(Debug, Clone)]
@@ -101,10 +105,14 @@ impl Envoy {
     }
 
     /// As a service of a gRPC server.
-    pub(crate) fn into_service(self) -> OverLimitService {
+    pub(crate) fn into_service(self) -> DenyingService<RateLimitServiceServer<Self>> {
         let daemon = Arc::clone(&self.daemon);
+        let denial = || response::rejection(0).encode_to_vec();
         let service = RateLimitServiceServer::new(self);
-        OverLimitService::new(service.max_decoding_message_size(MESSAGE_BYTES_MAX), daemon)
+        DenyingService::new(
+            service.max_decoding_message_size(MESSAGE_BYTES_MAX),
+            DeniedMethod { path: METHOD, daemon, denial },
+        )
     }
 
     /// Answers a call. An outage of the store is the only error: whatever cannot be decided is denied.
@@ -125,11 +133,12 @@ impl Envoy {
             ChargePlan::of_nothing(request)
         };
         let results = self.decide(request, plan).await?;
+        let metadata = self.config.sends_metadata.then(|| {
+            metadata::from_request(request, results.iter().filter_map(DescriptorResult::metadata))
+        });
         let mut response =
             response::response(results, self.daemon.client_headers.envoy, self.daemon.now());
-        if self.config.sends_metadata {
-            response.dynamic_metadata = Some(metadata::from_request(request));
-        }
+        response.dynamic_metadata = metadata;
         Ok(response)
     }
 }

@@ -6,7 +6,10 @@
 //!
 //! 200 lets the request pass, and nothing else has this status. What an operator has to put right is
 //! answered 400: no proxy takes that for leave to pass.
+//!
+//! Envoy can ask over gRPC as well: see [`ExtAuthz`].
 
+mod ext_authz;
 pub mod openapi;
 mod profile;
 mod profiles;
@@ -32,6 +35,8 @@ use crate::decision_log::{DecisionId, LoggedRequest};
 use crate::header_flags::ClientHeaders;
 use crate::net::Peer;
 use crate::problem::Problem;
+pub use ext_authz::ExtAuthz;
+pub(crate) use ext_authz::METHOD as EXT_AUTHZ_METHOD;
 use profile::{OriginalRequest, Profile};
 use profiles::PROFILES;
 pub use trust::{ApiKeysError, ProxyFlags, ProxyFlagsError, ProxyTrust};
@@ -65,8 +70,19 @@ impl ForwardAuth {
 
     /// Checks the request that a question is about. What cannot be decided is refused, and not counted yet.
     async fn check(&self, head: &mut Parts, peer: Peer) -> Result<ApiResponse, Refusal> {
+        let forwarded = self.read(head, peer)?;
+        self.decide(forwarded, head, self.daemon.queue_waiters.max_wait()).await
+    }
+
+    /// Checks a request with these headers, which may wait in a queue for so long.
+    async fn decide(
+        &self,
+        forwarded: ForwardedRequest,
+        head: &mut Parts,
+        max_wait: Duration,
+    ) -> Result<ApiResponse, Refusal> {
         let trust = &*self.trust;
-        let ForwardedRequest { profile, method, target, client } = self.read(head, peer)?;
+        let ForwardedRequest { profile, method, target, client } = forwarded;
         head.extensions.insert(tollbar_http::Peer(client));
         let attributes = trust.identity.attributes(head, self.daemon.now());
         let pairs: Vec<_> = attributes.iter().collect();
@@ -79,7 +95,7 @@ impl ForwardAuth {
         let mut admission = self.daemon.decide(&request, None).await;
         let place = waiters.enter(&admission.verdict, &request);
         if place.is_some() {
-            request.set_max_wait(waiters.max_wait());
+            request.set_max_wait(max_wait);
             admission = self.daemon.decide(&request, None).await;
         }
         let Admission { verdict, hold } = admission;
@@ -106,13 +122,7 @@ impl ForwardAuth {
     fn read(&self, head: &Parts, peer: Peer) -> Result<ForwardedRequest, Refusal> {
         let trust = &*self.trust;
         let (profile, rest) = find_profile(head.uri.path())?;
-        if !trust.trusts(peer) {
-            return Err(Refusal::bad_request(format!(
-                "{} is not a trusted proxy: if it is yours, start the daemon with \
-                 --trusted-proxies and its address",
-                name_of(peer)
-            )));
-        }
+        self.expect_trusted(peer)?;
         let token = profile::single_value(&head.headers, TOKEN).map(str::as_bytes);
         // 400 also where there were too many: no proxy takes that for leave to pass.
         self.daemon.authorize(token, peer).map_err(|wrong| match wrong.retry_after_s {
@@ -129,6 +139,18 @@ impl ForwardAuth {
             target: target.to_owned(),
             client,
         })
+    }
+
+    /// Refuses a peer that is no trusted proxy.
+    fn expect_trusted(&self, peer: Peer) -> Result<(), Refusal> {
+        if self.trust.trusts(peer) {
+            return Ok(());
+        }
+        Err(Refusal::bad_request(format!(
+            "{} is not a trusted proxy: if it is yours, start the daemon with --trusted-proxies and its \
+             address",
+            name_of(peer)
+        )))
     }
 
     fn response(

@@ -17,12 +17,14 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::timeout;
 
-use super::envoy::Envoy;
+use super::envoy::{self, Envoy};
+use super::forward_auth::{EXT_AUTHZ_METHOD, ExtAuthz};
 use crate::daemon::Daemon;
 use crate::net::{Connection, Protocol};
 use crate::shutdown::ShutdownSignal;
 use crate::tasks::ConnectionExecutor;
 use admission::AdmissionService;
+pub(crate) use admission::Caller;
 use limiter::Limiter;
 pub(crate) use services::Services;
 use tollbar_proto::v1;
@@ -52,16 +54,25 @@ pub struct Grpc {
 
 impl Grpc {
     /// Serves `tollbar.v1`, health, reflection and what else is on the list.
-    pub fn new(daemon: Arc<Daemon>, envoy: Envoy, stopped: &ShutdownSignal) -> Self {
+    pub fn new(
+        daemon: Arc<Daemon>,
+        envoy: Envoy,
+        ext_authz: ExtAuthz,
+        stopped: &ShutdownSignal,
+    ) -> Self {
         let limiter = Limiter::new(Arc::clone(&daemon), stopped.clone());
         let limiter = v1::limiter_server::LimiterServer::new(limiter)
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let envoy_daemon = Arc::clone(envoy.daemon());
+        let of_envoy = [
+            (envoy::METHOD, Arc::clone(envoy.daemon())),
+            (EXT_AUTHZ_METHOD, Arc::clone(ext_authz.daemon())),
+        ];
         let mut services = Services::default();
         services.add(limiter, v1::FILE_DESCRIPTOR_SET);
         services.add(envoy.into_service(), tollbar_proto::envoy::FILE_DESCRIPTOR_SET);
+        services.add(ext_authz.into_service(), tollbar_proto::envoy::FILE_DESCRIPTOR_SET);
         let routes = services.into_routes(&daemon.tasks, stopped);
-        Self { admission: AdmissionService::new(daemon, envoy_daemon, routes) }
+        Self { admission: AdmissionService::new(daemon, of_envoy, routes) }
     }
 }
 

@@ -18,7 +18,7 @@ fn convert<'j>(json: &'j Json, names: &mut Vec<&'j str>) -> Result<Node, FormErr
         let message = format!("nested deeper than {DEPTH_MAX} levels: rules need fewer");
         return Err(FormError::new(names.first().copied().unwrap_or_default(), message));
     }
-    let scalar = |text: &str| Value::Scalar { text: text.into() };
+    let scalar = |text: &str| Value::Scalar { text: text.into(), is_quoted: false };
     let value = match json {
         Json::Null => Value::Null,
         Json::Bool(true) => scalar("true"),

@@ -130,7 +130,7 @@ impl<'n> InheritedOptions<'n> {
         let mut tiers = Tiers { limits: Vec::new(), default: default.map(Into::into) };
         for (key, field) in fields.rest() {
             let limits = match &field.node.value {
-                Value::Scalar { text } if **text == *"unlimited" => TierLimits::Unlimited,
+                Value::Scalar { text, .. } if **text == *"unlimited" => TierLimits::Unlimited,
                 _ => TierLimits::Limits(self.candidate(reader, &field)),
             };
             tiers.limits.push((key.text.as_ref().into(), limits));

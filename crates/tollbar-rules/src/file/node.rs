@@ -4,8 +4,8 @@
 //! A scalar is its text; what type it has is for the reader of a field to say, so that the country
 //! `no` and the version `1.10` stay what they are.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
@@ -18,6 +18,9 @@ pub(crate) const NODES_MAX: usize = 2_000_000;
 
 /// The deepest nesting; rules need six, descriptors of Envoy two each.
 pub(crate) const DEPTH_MAX: usize = 32;
+
+/// The key that merges the fields of other mappings into its own, as YAML 1.1 has it.
+const MERGE_KEY: &str = "<<";
 
 /// Where something stands in a file, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +49,8 @@ pub enum Value {
     Scalar {
         /// As it was meant, without quotes.
         text: Rc<str>,
+        /// Whether it was written in quotes, so that it is a text and neither a number nor a switch.
+        is_quoted: bool,
     },
     /// Items in their order.
     List(Rc<[Node]>),
@@ -165,11 +170,13 @@ struct OpenCollection {
 
 enum CollectionKind {
     List(Vec<Node>),
-    /// `lines` says where a field was written, so that one written twice is found at once.
+    /// `lines` says where a field was written, so that one written twice is found at once. `merged` has the fields
+    /// that `<<` brings along.
     Map {
         fields: Vec<(Key, Node)>,
         key: Option<Key>,
         lines: HashMap<Rc<str>, usize>,
+        merged: Vec<(Key, Node)>,
     },
 }
 
@@ -192,7 +199,7 @@ impl Builder {
                 let is_quoted = style != ScalarStyle::Plain;
                 let value = match &*text {
                     "" | "~" | "null" if !is_quoted => Value::Null,
-                    text => Value::Scalar { text: text.into() },
+                    text => Value::Scalar { text: text.into(), is_quoted },
                 };
                 self.count(1, at)?;
                 self.put(Node { at, value }, anchor, 1)?;
@@ -201,11 +208,9 @@ impl Builder {
                 self.open(at, anchor, CollectionKind::List(Vec::new()))?;
             }
             Event::MappingStart(anchor, None) => {
-                self.open(
-                    at,
-                    anchor,
-                    CollectionKind::Map { fields: Vec::new(), key: None, lines: HashMap::new() },
-                )?;
+                let (fields, merged) = (Vec::new(), Vec::new());
+                let kind = CollectionKind::Map { fields, key: None, lines: HashMap::new(), merged };
+                self.open(at, anchor, kind)?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.close()?,
             Event::Alias(anchor) => {
@@ -253,7 +258,14 @@ impl Builder {
         };
         let value = match kind {
             CollectionKind::List(items) => Value::List(items.into()),
-            CollectionKind::Map { fields, .. } => Value::Map(fields.into()),
+            CollectionKind::Map { mut fields, mut merged, lines, .. } => {
+                // A field of the mapping's own goes before merged ones, and of those the first goes before others.
+                let mut known: HashSet<Rc<str>> =
+                    if merged.is_empty() { HashSet::new() } else { lines.into_keys().collect() };
+                merged.retain(|(key, _)| known.insert(key.text.clone()));
+                fields.append(&mut merged);
+                Value::Map(fields.into())
+            }
         };
         self.put(Node { at, value }, anchor, node_count)
     }
@@ -276,13 +288,13 @@ impl Builder {
         open.node_count += node_count;
         match &mut open.kind {
             CollectionKind::List(items) => items.push(node),
-            CollectionKind::Map { fields, key: key @ Some(_), .. } => {
-                if let Some(key) = key.take() {
-                    fields.push((key, node));
-                }
-            }
+            CollectionKind::Map { fields, key: key @ Some(_), lines, merged } => match key.take() {
+                Some(key) if *key.text == *MERGE_KEY => merge(key.at, &node, lines, merged)?,
+                Some(key) => fields.push((key, node)),
+                None => {}
+            },
             CollectionKind::Map { key, lines, .. } => {
-                let Value::Scalar { text } = &node.value else {
+                let Value::Scalar { text, .. } = &node.value else {
                     let message =
                         format!("a field is named by a text, not by {}", node.value.describe());
                     return Err(SyntaxError { at: node.at, message });
@@ -305,6 +317,40 @@ impl Builder {
         }
         Ok(())
     }
+}
+
+/// Adds the fields of what `<<` names to `merged`: a mapping, or a list of mappings. A field that was written above `<<`
+/// is refused, because readers of YAML disagree on which of the two counts then.
+fn merge(
+    at: Position,
+    node: &Node,
+    lines: &HashMap<Rc<str>, usize>,
+    merged: &mut Vec<(Key, Node)>,
+) -> Result<(), SyntaxError> {
+    let maps = match &node.value {
+        Value::List(items) => items,
+        _ => std::slice::from_ref(node),
+    };
+    for map in maps {
+        let Value::Map(fields) = &map.value else {
+            let message = format!(
+                "`<<` takes a mapping, or a list of them, and this is {}: write such as `<<: *NAME`",
+                map.value.describe()
+            );
+            return Err(SyntaxError { at, message });
+        };
+        for (key, value) in &**fields {
+            if let Some(line) = lines.get(&key.text) {
+                let name = crate::message::shorten(&key.text);
+                let message = format!(
+                    "`<<` brings `{name}`, which was written above it, in line {line}: write `<<` first"
+                );
+                return Err(SyntaxError { at, message });
+            }
+            merged.push((key.clone(), value.clone()));
+        }
+    }
+    Ok(())
 }
 
 /// How many levels a node has; a scalar has none. Bounded, because nodes are.

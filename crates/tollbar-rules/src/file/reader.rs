@@ -129,7 +129,7 @@ impl Reader {
     /// A text, however it is quoted.
     pub fn text<'n>(&mut self, field: &Field<'n>, what: &str) -> Option<&'n str> {
         match &field.node.value {
-            Value::Scalar { text } => Some(text),
+            Value::Scalar { text, .. } => Some(text),
             value => {
                 self.refuse(field, format!("this is {}: write {what}", value.describe()));
                 None
@@ -225,6 +225,15 @@ impl<'n> Fields<'n> {
         self.known.push(cased);
         self.taken[at?] = true;
         Some(Field { node: &self.entries[at?].1, path })
+    }
+
+    /// Takes a field that is not listed among the known ones, if it is there.
+    pub fn take_unlisted(&mut self, name: &str) -> Option<Field<'n>> {
+        let is_it = |(key, _): &(Key, Node)| *key.text == *name;
+        let mut places = self.entries.iter().zip(&mut self.taken);
+        let (entry, is_taken) = places.find(|(entry, is_taken)| is_it(entry) && !**is_taken)?;
+        *is_taken = true;
+        Some(Field { node: &entry.1, path: self.path_of(name) })
     }
 
     /// Every field that was not taken: for mappings whose keys are the user's.

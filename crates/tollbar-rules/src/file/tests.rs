@@ -448,6 +448,40 @@ fn a_file_of_as_many_values_as_are_allowed_is_read() {
 }
 
 #[test]
+fn merge_keys_bring_the_fields_of_other_mappings_along() {
+    let limit_of = |file: &RuleFile, at: usize| file.rules.rules()[at].limits[0].text().to_owned();
+    let file = RuleFile::parse(
+        "r",
+        "rules:
+           - &base { name: a, per: [ip], limit: 1/s }
+           - { <<: *base, name: b, limit: 2/s }
+           - { <<: [{ name: c }, *base] }
+           - { <<: *base, \"name\": d }",
+    )
+    .unwrap();
+    let names: Vec<&str> = file.rules.rules().iter().map(|rule| &*rule.name).collect();
+    assert_eq!(names, ["a", "b", "c", "d"]);
+    assert_eq!([0, 1, 2, 3].map(|at| limit_of(&file, at)), ["1/s", "2/s", "1/s", "1/s"]);
+    let error = |text: &str| RuleFile::parse("r", text).unwrap_err().to_string();
+    // Readers of YAML disagree on which of the two counts.
+    assert_eq!(
+        error("rules:\n- &a { name: a, limit: 1/s }\n- name: b\n  <<: *a"),
+        "r:4:3: `<<` brings `name`, which was written above it, in line 3: write `<<` first"
+    );
+    assert_eq!(
+        error("rules:\n- { <<: a }"),
+        "r:2:5: `<<` takes a mapping, or a list of them, and this is a single value: write such as `<<: *NAME`"
+    );
+    assert!(
+        error("rules:\n- &a { name: a }\n- { <<: *a, <<: *a }").contains("`<<` was written before")
+    );
+    // What is wrong in a merged field is wrong where it was written.
+    assert!(
+        error("rules:\n- &a { limit: x, name: a }\n- { <<: *a, name: b }").contains("r:2:15: ")
+    );
+}
+
+#[test]
 fn bombs_are_defused() {
     let mut laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for (name, before) in "bcdefgh".chars().zip("abcdefg".chars()) {

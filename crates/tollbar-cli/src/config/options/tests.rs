@@ -33,6 +33,7 @@ const RULE_FIELDS: &[FieldRow] = &[
     ("warm_up", "a_limit_means_a_policy", &[]),
     ("lease", "a_lease_is_held_until_it_is_released_or_ends", &[
         (ForwardAuth, "what_lacks_something_or_would_hold_a_permit_is_not_let_through"),
+        (ExtAuthz, "what_cannot_be_decided_over_grpc_is_denied"),
         (Envoy, "rules_about_what_is_in_flight_are_named_in_a_warning_and_void_no_other"),
     ]),
     ("queue", "a_request_waits_for_the_longest_of_its_queues", &[
@@ -62,8 +63,8 @@ const RULE_FIELDS: &[FieldRow] = &[
 ];
 
 /// Parts that are there or not, one from each group: a protocol, a store, a database.
-const PARTS: [Part; 10] =
-    [Http, ForwardAuth, Grpc, Envoy, Resp, Gateway, Tcp, Memory, Redis, Database];
+const PARTS: [Part; 11] =
+    [Http, ForwardAuth, Grpc, Envoy, ExtAuthz, Resp, Gateway, Tcp, Memory, Redis, Database];
 
 /// Runs `tollbar serve --check-config` in this process. Everything that is not among `args` is off.
 fn check_config(args: &[String]) -> Result<(), String> {
@@ -76,9 +77,9 @@ fn check_config(args: &[String]) -> Result<(), String> {
 /// The flags of a daemon with no more than this part. Nothing is opened by them.
 fn only(part: Part) -> Vec<String> {
     let listens = |parts: &[Part]| if parts.contains(&part) { "127.0.0.1:0" } else { "off" };
-    let mut args = vec!["--grpc", listens(&[Grpc, Envoy]), "--resp", listens(&[Resp])];
+    let mut args = vec!["--grpc", listens(&[Grpc, Envoy, ExtAuthz]), "--resp", listens(&[Resp])];
     // A daemon listens somewhere.
-    let is_elsewhere = [Grpc, Envoy, Resp, Gateway].contains(&part);
+    let is_elsewhere = [Grpc, Envoy, ExtAuthz, Resp, Gateway].contains(&part);
     args.extend(match part {
         Http | ForwardAuth | Tcp => ["--listen", "127.0.0.1:0"],
         _ if is_elsewhere => ["--listen", "off"],
@@ -98,7 +99,7 @@ fn parts_with(part: Part) -> &'static [Part] {
     match part {
         Always => &[Always],
         Http | ForwardAuth | Tcp => &[Http, ForwardAuth, Tcp, Memory],
-        Grpc | Envoy => &[Grpc, Envoy, Tcp, Memory],
+        Grpc | Envoy | ExtAuthz => &[Grpc, Envoy, ExtAuthz, Tcp, Memory],
         Resp => &[Resp, Tcp, Memory],
         Gateway => &[Gateway, Tcp, Memory],
         Memory => &[Http, ForwardAuth, Memory],
@@ -186,11 +187,15 @@ const BY_HELPER: &[(&str, &str)] = &[
     ("rules", "nginx_is_answered_as_the_tables_say"),
     ("rules", "grpc_answers_as_the_tables_say"),
     ("rules", "envoy_s_protocol_answers_as_the_tables_say"),
+    ("rules", "ext_authz_answers_as_the_tables_say"),
     ("rules", "resp_answers_as_the_tables_say"),
     // `AdminDaemon::open`.
     ("rules", "rules_of_the_file_are_seen_and_not_changed"),
+    // `forward_auth::serve`.
+    ("api_keys", "ext_authz_answers_as_the_tables_say"),
     // The rule `jobs` of `TestProxy`.
     ("lease", "what_lacks_something_or_would_hold_a_permit_is_not_let_through"),
+    ("lease", "what_cannot_be_decided_over_grpc_is_denied"),
 ];
 
 /// Cells named tests that were ignored, and tests about something else.

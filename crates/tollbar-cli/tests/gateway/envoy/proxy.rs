@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_body_util::Full;
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
@@ -34,9 +34,13 @@ impl Upstream {
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let counting = Arc::clone(&counting);
-                let service = service_fn(move |_| {
+                let service = service_fn(move |request: hyper::Request<Incoming>| {
                     counting.fetch_add(1, Ordering::SeqCst);
-                    let answer = hyper::Response::new(Full::<Bytes>::from("upstream"));
+                    let mut answer = hyper::Response::new(Full::<Bytes>::from("upstream"));
+                    // What it is told about who asks.
+                    if let Some(user) = request.headers().get("x-user-id") {
+                        answer.headers_mut().insert("x-upstream-user", user.clone());
+                    }
                     async move { Ok::<_, std::convert::Infallible>(answer) }
                 });
                 let connection = hyper::server::conn::http1::Builder::new()

@@ -31,6 +31,8 @@ pub(crate) enum ProxyKind {
     /// Debian's, which is older.
     DebianCaddy,
     Envoy,
+    /// Envoy, asking over gRPC.
+    EnvoyGrpc,
     Haproxy,
 }
 
@@ -48,7 +50,12 @@ impl ProxySetup {
     pub(crate) fn start(name: &str, kind: ProxyKind, replaced: &[(&str, &str)]) -> Self {
         let scratch = Scratch::new(&format!("proxies-{name}-{kind:?}"));
         let (rules, keys) = (scratch.file("rules.yaml", RULES), scratch.file("keys", KEYS));
-        let daemon = Daemon::start(&["--rules", &rules, "--api-keys", &keys]);
+        let mut flags = vec!["--rules", &rules, "--api-keys", &keys];
+        if matches!(kind, ProxyKind::Envoy | ProxyKind::EnvoyGrpc) {
+            // As shipped, Envoy does not send what its clients send under this name.
+            flags.extend(["--trusted-headers", "user=X-User-Id"]);
+        }
+        let daemon = Daemon::start(&flags);
         let upstream = Upstream::start();
         for _ in 0..ATTEMPTS {
             // A port that was free a moment ago: most proxies do not say which they have taken.
@@ -57,6 +64,7 @@ impl ProxySetup {
             for file in kind.files() {
                 let text = kind.shipped(file, replaced, address);
                 let text = text.replace("{daemon port}", port(daemon.address("http")));
+                let text = text.replace("{grpc port}", port(daemon.address("grpc")));
                 let text = text.replace("{upstream port}", port(&upstream.address));
                 scratch.file(file, &text.replace("{daemon}", daemon.address("http")));
             }
@@ -118,6 +126,7 @@ impl ProxyKind {
             Self::Nginx => &["nginx.conf", "tollbar.conf"],
             Self::Caddy | Self::DebianCaddy => &["Caddyfile"],
             Self::Envoy => &["envoy.yaml"],
+            Self::EnvoyGrpc => &["grpc.yaml"],
             Self::Haproxy => &["haproxy.cfg", "tollbar.lua"],
         }
     }
@@ -127,7 +136,7 @@ impl ProxyKind {
         let directory = match self {
             Self::Nginx => "nginx",
             Self::Caddy | Self::DebianCaddy => "caddy",
-            Self::Envoy => "envoy",
+            Self::Envoy | Self::EnvoyGrpc => "envoy",
             Self::Haproxy => "haproxy",
         };
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/proxies");
@@ -137,6 +146,7 @@ impl ProxyKind {
             .replace("127.0.0.1:8080", "{daemon}")
             .replace("127.0.0.1:3000", "127.0.0.1:{upstream port}")
             .replace("port_value: 8080", "port_value: {daemon port}")
+            .replace("port_value: 8081", "port_value: {grpc port}")
             .replace("port_value: 3000", "port_value: {upstream port}")
             .replace("port_value: 8000", &format!("port_value: {}", address.port()))
             // A machine under load must not look like a lost daemon.
@@ -154,7 +164,7 @@ impl ProxyKind {
                 text.replace(":8000 {", &format!("http://:{} {{", address.port()))
             ),
             Self::Haproxy => text.replace("bind :8000", &format!("bind {address}")),
-            Self::Envoy => text,
+            Self::Envoy | Self::EnvoyGrpc => text,
         };
         for (from, to) in replaced {
             text = text.replace(from, to);
@@ -185,7 +195,7 @@ impl ProxyKind {
                 command.env("XDG_DATA_HOME", &scratch.0).env("XDG_CONFIG_HOME", &scratch.0);
                 command
             }
-            Self::Envoy => {
+            Self::Envoy | Self::EnvoyGrpc => {
                 let mut command = envoy();
                 command.args(["--concurrency", "2", "--log-level", "info"]);
                 command.args(["--use-dynamic-base-id", "--config-path", &config]);

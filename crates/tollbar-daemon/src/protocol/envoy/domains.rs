@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use prost_types::Struct;
 use tollbar_rules::StandaloneLimit;
 
 use super::limit::EnvoyLimit;
@@ -20,11 +21,11 @@ pub(crate) struct Domains(pub(super) HashMap<Box<str>, DescriptorNode>);
 #[derive(Debug, Default)]
 pub(super) struct DescriptorNode {
     pub(super) rule: Option<EnvoyRule>,
-    /// Where values that a wildcard matches share a counter: the wildcard, without its key.
-    pub(super) shared_value: Option<Box<str>>,
+    /// Whether the values that this wildcard matches share a counter.
+    pub(super) shares_counter: bool,
     /// What is below, by `key` or `key_value`.
     pub(super) below: HashMap<Box<str>, DescriptorNode>,
-    /// Those of `below` that end with `*`, without it, in the order of the file.
+    /// The keys of `below` that have a `*`, in the order of the files.
     pub(super) wildcards: Vec<Box<str>>,
 }
 
@@ -36,6 +37,8 @@ pub(super) struct EnvoyRule {
     /// `None`: unlimited.
     pub(super) limit: Option<EnvoyLimit>,
     pub(super) mode: EnforcementMode,
+    /// What is sent along as dynamic metadata while the limit is not exceeded.
+    pub(super) metadata: Option<Arc<Struct>>,
     /// The limit as logs have it, made when it first denies.
     pub(super) standalone: OnceLock<StandaloneLimit>,
 }
@@ -97,8 +100,10 @@ impl Domains {
             node = match node.below.get(&*whole) {
                 Some(exact) => exact,
                 None => match node.by_wildcard(&whole) {
-                    Some(wild) => {
-                        shared.extend(wild.shared_value.as_deref().map(|value| (at, value)));
+                    Some((wildcard, wild)) => {
+                        if wild.shares_counter {
+                            shared.push((at, value_part(wildcard, key)));
+                        }
                         wild
                     }
                     None => node.below.get(key)?,
@@ -124,9 +129,37 @@ impl DescriptorNode {
         }
     }
 
-    /// The first in the file, not the longest.
-    fn by_wildcard(&self, whole: &str) -> Option<&Self> {
-        let wildcard = self.wildcards.iter().find(|wildcard| whole.starts_with(&***wildcard))?;
-        self.below.get(&*[wildcard, "*"].concat())
+    /// Returns the first wildcard of the files that matches, not the longest, and the descriptor that it is.
+    fn by_wildcard(&self, whole: &str) -> Option<(&str, &Self)> {
+        let wildcard = self.wildcards.iter().find(|wildcard| is_match(wildcard, whole))?;
+        Some((wildcard, self.below.get(wildcard)?))
     }
+}
+
+/// True where `text` is `pattern` with any text, perhaps none, in the place of each `*`.
+fn is_match(pattern: &str, text: &str) -> bool {
+    let Some((prefix, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(mut left) = text.strip_prefix(prefix).and_then(|text| text.strip_suffix(suffix))
+    else {
+        return false;
+    };
+    // Each part is taken where it first occurs, which leaves most for the parts behind it.
+    middle.split('*').all(|part| match left.split_once(part) {
+        _ if part.is_empty() => true,
+        Some((_, behind)) => {
+            left = behind;
+            true
+        }
+        None => false,
+    })
+}
+
+/// Returns the value of a joined key and value, where the key is `key`; otherwise all of it, because the wildcard is
+/// in the key.
+fn value_part<'t>(wildcard: &'t str, key: &str) -> &'t str {
+    let value = wildcard.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
+    value.unwrap_or(wildcard)
 }

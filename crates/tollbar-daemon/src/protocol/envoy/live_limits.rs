@@ -11,14 +11,16 @@ use tollbar_rules::yaml;
 use tracing::{error, info, warn};
 
 use super::config_file;
-use super::config_file::EnvoyFiles;
+use super::config_file::{EnvoyFiles, FileOptions};
 use super::domains::Domains;
+use super::flags::EnvoyFlags;
 use crate::files::file_error_text;
 
 /// Every domain of the files, as it is in force.
 #[derive(Debug, Default)]
 pub struct EnvoyLimits {
     path: Option<PathBuf>,
+    options: FileOptions,
     domains: ArcSwap<Domains>,
     long_windows: ArcSwap<Vec<Arc<str>>>,
     /// The hash of what the files held when they were last read. Not their dates: those are coarse, are kept
@@ -27,9 +29,16 @@ pub struct EnvoyLimits {
 }
 
 impl EnvoyLimits {
-    /// Those at `path`; without one, no domain is known.
-    pub fn read(path: Option<PathBuf>) -> Result<Self, FileError> {
-        let limits = Self { path, ..Self::default() };
+    /// Reads the files that the flags name. Without any, no domain is known.
+    pub fn read(flags: &EnvoyFlags) -> Result<Self, FileError> {
+        Self::read_path(flags.envoy_config.clone(), flags.file_options())
+    }
+
+    pub(super) fn read_path(
+        path: Option<PathBuf>,
+        options: FileOptions,
+    ) -> Result<Self, FileError> {
+        let limits = Self { path, options, ..Self::default() };
         limits.put_in_force()?;
         Ok(limits)
     }
@@ -84,7 +93,7 @@ impl EnvoyLimits {
         };
         // Before they are read: what changes meanwhile is seen at the next look.
         *self.content_hash() = content_hash(path);
-        let EnvoyFiles { domains, warnings } = EnvoyFiles::read(path)?;
+        let EnvoyFiles { domains, warnings } = EnvoyFiles::read(path, self.options)?;
         for warning in warnings {
             warn!(%warning, "--envoy-config");
         }

@@ -1,10 +1,12 @@
 //! What Envoy is told: a status for each descriptor, and what they come to together.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::header::RETRY_AFTER;
+use prost_types::Struct;
 use tollbar::Timestamp;
 use tollbar_http::{
     Denial, Format, HeaderStyle, LimitReport, RetryJitter, retry_after_s, window_s,
@@ -31,6 +33,8 @@ pub(super) struct DescriptorResult {
     body: Option<Bytes>,
     /// The id by which a denial can be looked up.
     pub(super) decision_id: Option<DecisionId>,
+    /// What the files say of the limit.
+    metadata: Option<Arc<Struct>>,
 }
 
 /// The times that headers tell a client of its limit.
@@ -70,6 +74,7 @@ impl DescriptorResult {
             times: HeaderTimes::default(),
             body: None,
             decision_id: None,
+            metadata: None,
         }
     }
 
@@ -110,7 +115,8 @@ impl DescriptorResult {
             .then(|| jitter.lengthen_wait(until_reset, Some(window)));
         let window_s = Some(window.as_secs());
         let times = HeaderTimes::new(window_s, counted.reset_at, retry_after, now);
-        Self { status, mode, times, body: None, decision_id: None }
+        let metadata = charge.rule.and_then(|rule| rule.metadata.clone());
+        Self { status, mode, times, body: None, decision_id: None, metadata }
     }
 
     /// By our own rules: the decision that binds is the limit.
@@ -163,7 +169,7 @@ impl DescriptorResult {
         // Envoy writes headers from this: a burst above the limit is not the limit's.
         let status = status(!is_allowed, current, remaining.min(limit), reset_at.since(now));
         let times = HeaderTimes::new(window_s(policy), reset_at, retry_after, now);
-        Self { status, mode: EnforcementMode::Enforce, times, body, decision_id: None }
+        Self { status, times, body, ..Self::free() }
     }
 
     /// Adds what rules say of the same descriptor. The stricter of both is what it comes to.
@@ -186,8 +192,13 @@ impl DescriptorResult {
         };
         if is_stricter {
             let decision_id = ruled.decision_id.or(self.decision_id);
-            *self = Self { decision_id, ..ruled };
+            *self = Self { decision_id, metadata: self.metadata.take(), ..ruled };
         }
+    }
+
+    /// What the files say of the limit, while it is not exceeded.
+    pub(super) fn metadata(&self) -> Option<&Struct> {
+        self.metadata.as_deref().filter(|_| !self.is_over())
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -4,6 +4,7 @@ mod counting;
 mod malformed;
 mod matching;
 mod metered;
+mod reference;
 mod refused;
 mod ruled;
 

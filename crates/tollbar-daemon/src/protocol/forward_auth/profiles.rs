@@ -76,7 +76,7 @@ static CADDY: Profile = Profile {
 /// Envoy sends no header of the client's that is not in `allowed_headers`, and `headers_to_add` replaces.
 /// `X-Forwarded-For` is not read: without `use_remote_address` it is the client's own, and that cannot be
 /// seen from here. `X-Envoy-External-Address` is not there for clients with private addresses.
-static ENVOY: Profile = Profile {
+pub(super) static ENVOY: Profile = Profile {
     name: "envoy",
     method: RequestSource::Request,
     target: RequestSource::Request,

@@ -1,5 +1,7 @@
 //! What each profile believes, what it does not, and what proxies are answered.
 
+mod ext_authz;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use hyper::Request;
 use proptest::prelude::*;
 use tollbar::{Batch, Feature, ManualClock, MemoryStore, Reply, Store, StoreError, Timestamp};
+use tollbar_http::QueueWaiters;
 use tollbar_rules::{AsyncEngine, RuleFile};
 
 use super::*;
@@ -65,6 +68,7 @@ const GOOD: [(&str, &[(&str, &str)]); 5] = [
 
 struct TestProxy {
     forward_auth: ForwardAuth,
+    ext_authz: ExtAuthz,
     clock: ManualClock,
 }
 
@@ -82,6 +86,10 @@ impl TestProxy {
     }
 
     fn with(flags: &ProxyFlags, token: Option<&str>) -> Self {
+        Self::with_waiters(flags, token, QueueWaiters::default())
+    }
+
+    fn with_waiters(flags: &ProxyFlags, token: Option<&str>, waiters: QueueWaiters) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_001_000_000));
         let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
         let store = Arc::new(store);
@@ -90,10 +98,12 @@ impl TestProxy {
             AsyncEngine::builder(rules, store.clone()).clock(clock.clone()).build().unwrap();
         let token = token.map(|text| Arc::new(Tokens::parse(text).unwrap()));
         let daemon = Daemon::new(Arc::new(engine), Counters::Memory(store), token)
-            .with_client_headers(ClientHeaders::exact());
+            .with_client_headers(ClientHeaders::exact())
+            .with_queue_waiters(waiters);
         let trust = Arc::new(flags.trust().unwrap());
-        let forward_auth = ForwardAuth::new(Arc::new(daemon), trust);
-        Self { forward_auth, clock }
+        let daemon = Arc::new(daemon);
+        let ext_authz = ExtAuthz::new(Arc::clone(&daemon), Arc::clone(&trust));
+        Self { forward_auth: ForwardAuth::new(daemon, trust), ext_authz, clock }
     }
 
     fn ask_as(

@@ -25,7 +25,7 @@ use crate::daemon::Daemon;
 use crate::metrics::Outcome;
 use crate::net::Peer;
 use crate::problem::Problem;
-use crate::protocol::envoy;
+use crate::protocol::forward_auth::EXT_AUTHZ_METHOD;
 
 /// Open to whoever has no token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
@@ -33,12 +33,19 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 const NO_TOKEN: &str = "the token is missing or wrong: send the metadata `authorization` with `Bearer ` and the \
                         token";
 
+/// In the extensions of a call of ext_authz: its peer, and how long that waits for an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) peer: Peer,
+    pub(crate) time: Duration,
+}
+
 /// Admits or refuses each call, in front of all services.
 #[derive(Clone)]
 pub(super) struct AdmissionService {
     daemon: Arc<Daemon>,
-    /// Counts calls of Envoy.
-    envoy: Arc<Daemon>,
+    /// The methods that Envoy calls, and what counts their calls.
+    of_envoy: [(&'static str, Arc<Daemon>); 2],
     /// Calls of Envoy without the token.
     unauthenticated: Arc<AtomicU64>,
     routes: Routes,
@@ -48,10 +55,14 @@ pub(super) struct AdmissionService {
 }
 
 impl AdmissionService {
-    pub(super) fn new(daemon: Arc<Daemon>, envoy: Arc<Daemon>, routes: Routes) -> Self {
+    pub(super) fn new(
+        daemon: Arc<Daemon>,
+        of_envoy: [(&'static str, Arc<Daemon>); 2],
+        routes: Routes,
+    ) -> Self {
         let unauthenticated = Arc::default();
         let (call_time_max, peer) = (Duration::MAX, Peer::Unix);
-        Self { daemon, envoy, unauthenticated, routes, call_time_max, peer }
+        Self { daemon, of_envoy, unauthenticated, routes, call_time_max, peer }
     }
 
     /// Returns the service for a connection of `peer`, whose calls have this much time.
@@ -70,14 +81,17 @@ impl AdmissionService {
 
     /// Counts a call of Envoy without the token, because Envoy may let its request pass. The log has the first, the
     /// second, the fourth and so on.
-    fn report_unauthenticated(&self) {
-        self.envoy.count(Outcome::Rejected);
+    fn report_unauthenticated(&self, path: &str) {
+        let Some((_, daemon)) = self.of_envoy.iter().find(|(method, _)| *method == path) else {
+            return;
+        };
+        daemon.count(Outcome::Rejected);
         let calls = self.unauthenticated.fetch_add(1, Ordering::Relaxed) + 1;
         if calls.is_power_of_two() {
             warn!(
                 calls,
-                "a call of Envoy's has no token of --token-file and is not answered: unless `failure_mode_deny` is \
-                 set, Envoy lets the request pass"
+                "a call of Envoy's has no token of --token-file and is not answered: Envoy lets the request pass \
+                 unless `failure_mode_deny` is set, or if `failure_mode_allow` is set for ext_authz"
             );
         }
     }
@@ -88,14 +102,12 @@ impl Service<Request<Incoming>> for AdmissionService {
     type Error = Infallible;
     type Future = Call;
 
-    fn call(&self, request: Request<Incoming>) -> Call {
+    fn call(&self, mut request: Request<Incoming>) -> Call {
         if !is_grpc(&request) {
             return Call::Refused(Some(no_grpc()));
         }
         if let Err(wrong) = self.authorize(request.uri().path(), request.headers()) {
-            if request.uri().path() == envoy::METHOD {
-                self.report_unauthenticated();
-            }
+            self.report_unauthenticated(request.uri().path());
             return Call::refused(Status::unauthenticated(match wrong.retry_after_s {
                 Some(seconds) => Problem::too_many_failures(seconds).detail,
                 None => NO_TOKEN.into(),
@@ -105,6 +117,10 @@ impl Service<Request<Incoming>> for AdmissionService {
             Ok(time) => time,
             Err(status) => return Call::refused(status),
         };
+        // Only there, because extensions are an allocation.
+        if request.uri().path() == EXT_AUTHZ_METHOD {
+            request.extensions_mut().insert(Caller { peer: self.peer, time });
+        }
         let traces = self.daemon.traces.as_ref();
         let context = traces.and_then(|traces| traces.context_of(request.headers())).map(Box::new);
         Call::Running { answer: self.routes.clone().call(request), time, timer: None, context }

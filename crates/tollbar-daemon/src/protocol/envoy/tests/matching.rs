@@ -233,6 +233,36 @@ descriptors:
     assert_eq!(service.says(&request("value2")), "OK: OK 19/20");
 }
 
+/// They matched nothing: only a `*` at the end was a wildcard.
+#[test]
+fn a_wildcard_anywhere_in_a_value_stands_for_any_text() {
+    let values = |pattern: &str| {
+        let file = format!(
+            "{{ domain: d, descriptors: [{{ key: path, value: '{pattern}', \
+             rate_limit: {{ unit: hour, requests_per_unit: 1 }} }}] }}"
+        );
+        let domains = Domains::parse("limits.yaml", &file).unwrap();
+        move |value: &str| matched(&domains, "d", &[("path", value)]) == "1/hour"
+    };
+    for (pattern, matching, other) in [
+        (
+            "/api/*/action",
+            &["/api/7/action", "/api//action", "/api/a/b/action", "/api/*/action"][..],
+            &["/api/action", "/api/7/action/", "/api/7/actions", "x/api/7/action", ""][..],
+        ),
+        ("*.example.com", &["a.example.com", ".example.com"], &["example.com", "a.example.comx"]),
+        ("a*b*c", &["abc", "a-b-c", "abbcc", "ab-b-c"], &["ac", "acb", "abcd", "a-c"]),
+        ("ab*ba", &["abba", "ab-ba"], &["aba", "ab", "ba"]),
+        ("a**b", &["ab", "axb"], &["a", "b"]),
+        ("*", &["", "anything"], &[]),
+        ("a*é*b", &["aéb", "a-é-b"], &["ab", "aeb"]),
+    ] {
+        let matches = values(pattern);
+        assert!(matching.iter().all(|value| matches(value)), "{pattern}: {matching:?}");
+        assert!(!other.iter().any(|value| matches(value)), "{pattern}: {other:?}");
+    }
+}
+
 #[test]
 fn exact_before_wildcard_before_key_and_the_first_wildcard_of_the_file() {
     let file = "
@@ -251,6 +281,12 @@ descriptors:
     rate_limit: { unit: hour, requests_per_unit: 4 }
   - key: x-*
     rate_limit: { unit: hour, requests_per_unit: 5 }
+  - key: path
+    value: /b/*/c
+    rate_limit: { unit: hour, requests_per_unit: 6 }
+  - key: path
+    value: /b/*
+    rate_limit: { unit: hour, requests_per_unit: 7 }
 ";
     check(
         file,
@@ -262,6 +298,8 @@ descriptors:
             (&[("path", "/z")], "1/hour"),
             // A wildcard is compared with key and value joined.
             (&[("x-tenant", "acme")], "5/hour"),
+            (&[("path", "/b/1/c")], "6/hour"),
+            (&[("path", "/b/1/d")], "7/hour"),
         ],
     );
 }
@@ -305,6 +343,60 @@ descriptors:
     // Only the file is shared.
     assert_eq!(service.says(&request("t", "docs/b", "v")), "OK: OK 9/10");
     assert_eq!(service.says(&request("s", "docs/b", "u")), "OK: OK 9/10");
+}
+
+#[test]
+fn values_that_a_wildcard_inside_matches_share_a_counter_or_have_their_own() {
+    let file = "
+domain: api
+descriptors:
+  - key: path
+    value: /api/*/shared
+    share_threshold: true
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: path
+    value: /api/*/own
+    rate_limit: { unit: minute, requests_per_unit: 10 }
+  - key: path
+    value: /api/*/part
+    descriptors:
+      - key: host
+        value: '*.example.com'
+        share_threshold: true
+        rate_limit: { unit: minute, requests_per_unit: 10 }
+";
+    let service = TestService::from_file(file);
+    let says = |path, host: Option<&str>| {
+        let mut entries = vec![("path", path)];
+        entries.extend(host.map(|host| ("host", host)));
+        service.says(&call("api", &[&entries]))
+    };
+    assert_eq!(says("/api/1/shared", None), "OK: OK 9/10");
+    assert_eq!(says("/api/2/shared", None), "OK: OK 8/10");
+    // The wildcard itself as a value is the same counter, as in the reference.
+    assert_eq!(says("/api/*/shared", None), "OK: OK 7/10");
+    assert_eq!(says("/api/1/own", None), "OK: OK 9/10");
+    assert_eq!(says("/api/2/own", None), "OK: OK 9/10");
+    // Hosts share, and paths do not.
+    assert_eq!(says("/api/1/part", Some("a.example.com")), "OK: OK 9/10");
+    assert_eq!(says("/api/1/part", Some("b.example.com")), "OK: OK 8/10");
+    assert_eq!(says("/api/2/part", Some("b.example.com")), "OK: OK 9/10");
+}
+
+/// Both wildcards match values that look the same without their keys.
+#[test]
+fn a_wildcard_in_a_key_shares_no_counter_with_one_in_a_value() {
+    let limit = "rate_limit: { unit: minute, requests_per_unit: 9 }";
+    let file = format!(
+        "{{ domain: d, descriptors: [
+             {{ key: 'a*', value: 'x*1', share_threshold: true, {limit} }},
+             {{ key: ab, value: 'x*', share_threshold: true, {limit} }},
+         ] }}"
+    );
+    let service = TestService::from_file(&file);
+    let says = |value| service.says(&call("d", &[&[("ab", value)]]));
+    assert_eq!([says("x-1"), says("x-2")], ["OK: OK 8/9", "OK: OK 8/9"]);
+    assert_eq!([says("x-11"), says("x-22")], ["OK: OK 7/9", "OK: OK 7/9"]);
 }
 
 #[test]

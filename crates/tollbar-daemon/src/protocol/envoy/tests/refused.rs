@@ -1,7 +1,7 @@
 //! Files that are not read, and what their writer is told.
 
 use super::*;
-use crate::protocol::envoy::config_file::EnvoyFiles;
+use crate::protocol::envoy::config_file::{EnvoyFiles, FileOptions};
 
 #[test]
 fn what_cannot_be_used_is_told_with_its_place() {
@@ -67,16 +67,20 @@ fn what_cannot_be_used_is_told_with_its_place() {
         (
             "domain: d\ndescriptors:\n  - key: a\n    value: b\n    share_threshold: true",
             "f:5:22: descriptors[0].share_threshold: values share a counter only below a wildcard: \
-             end `value` with `*`, or take this out",
+             write a `*` in `value`, or take this out",
         ),
         (
             "domain: d\ndescriptors:\n  - key: a\n    shadow_mode: maybe",
             "f:4:18: descriptors[0].shadow_mode: this is neither `true` nor `false`: write one of them",
         ),
         (
-            "domain: d\ndescriptors:\n  - key: a\n    metadata: { a: b }",
-            "f:4:15: descriptors[0].metadata: metadata of descriptors is not sent by this daemon: take \
-             it out",
+            "domain: d\ndescriptors:\n  - key: a\n    metadata: [b]",
+            "f:4:15: descriptors[0].metadata: this is a list: write a mapping, such as `name: TEXT`",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: { unit: day, requests_per_unit: 010 }",
+            "f:4:49: descriptors[0].rate_limit.requests_per_unit: this may be read as octal: write the number \
+             without the leading 0",
         ),
         (
             "domain: d\ndescriptors:\n  - key: a\n    weight: 1",
@@ -95,7 +99,8 @@ fn a_directory_is_read_whole_and_a_domain_is_in_one_file() {
     let path = std::env::temp_dir().join(format!("tollbar-envoy-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     let write = |name: &str, text: &str| std::fs::write(path.join(name), text).unwrap();
-    let read = || EnvoyFiles::read(&path).map_err(|error| error.to_string());
+    let options = FileOptions::default();
+    let read = || EnvoyFiles::read(&path, options).map_err(|error| error.to_string());
     assert!(read().unwrap_err().starts_with("cannot read "));
     write("a.yaml", "domain: a");
     write("b.yml", "domain: b\ndescriptors: [{ key: k, rate_limit: { unit: day } }]");
@@ -106,10 +111,11 @@ fn a_directory_is_read_whole_and_a_domain_is_in_one_file() {
     assert_eq!(files.warnings.len(), 1);
     assert!(files.warnings[0].ends_with("there is no `requests_per_unit`, so nothing passes"));
 
-    let limits = EnvoyLimits::read(Some(path.clone())).unwrap();
+    let limits = EnvoyLimits::read_path(Some(path.clone()), options).unwrap();
     write("c.yaml", "domain: a");
     assert!(read().unwrap_err().ends_with(
-        "c.yaml:1:9: domain: another file has the domain `a` already: write both in one file"
+        "c.yaml:1:9: domain: another file has the domain `a` already: write both in one file, or start the \
+         daemon with --envoy-merge-domains"
     ));
     limits.reload_changed();
     assert_eq!(limits.domains().len(), 2, "what was in force stays");
