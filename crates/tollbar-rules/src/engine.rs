@@ -9,6 +9,7 @@ mod fast_path;
 pub(crate) mod global_overrides;
 pub(crate) mod hold;
 pub(crate) mod in_process;
+pub(crate) mod new_keys;
 mod outage;
 mod replacement;
 mod request_id;
@@ -19,7 +20,7 @@ pub(crate) mod usage;
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -78,6 +79,8 @@ pub struct AsyncEngine {
     token_keys: TokenKeys,
     /// Counters that owe more than their policy can.
     ahead: AheadTracker,
+    /// The keys that were seen under rules with `new_keys`, once there is such a rule.
+    seen: OnceLock<MemoryStore>,
 }
 
 /// Whether a request may pass, and what it holds until it is over.
@@ -319,6 +322,7 @@ impl EngineBuilder<Arc<dyn Store>> {
             charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl)
                 .with_replays_max(self.request_id_replays),
             ahead: AheadTracker::default(),
+            seen: OnceLock::new(),
         }
     }
 }

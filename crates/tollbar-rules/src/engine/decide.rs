@@ -13,6 +13,7 @@ use tollbar::{Decision, Entry, Outcome, Policy, Reply, Role, Store, StoreError, 
 
 use super::AsyncEngine;
 use super::hold::{self, Hold};
+use super::new_keys::Visit;
 use super::request_id::RequestName;
 use super::selection::{NoObserver, Observer, SelectedLimit, Selection, Selector};
 use super::{ahead_of_clock, outage, tallies};
@@ -67,6 +68,7 @@ impl AsyncEngine {
         }
         let mut selection = Selection::default();
         self.select_among(matching, &verdict.snapshot, request, &mut selection);
+        self.share_new_keys(&verdict.snapshot, request, &mut selection, Visit::by(request));
         let name = Self::prepare(request, reserve_for, &mut selection, verdict)?;
         let marks = name.marks(&self.charge_ids, reserve_for);
         let Verdict { snapshot, decisions, .. } = verdict;
@@ -94,6 +96,7 @@ impl AsyncEngine {
         verdict: &mut Verdict,
     ) -> Option<Hold> {
         let request = &*verdict.snapshot.fold(request);
+        self.share_new_keys(&verdict.snapshot, request, selection, Visit::by(request));
         let name = Self::prepare(request, reserve_for, selection, verdict)?;
         let marks = name.marks(&self.charge_ids, reserve_for);
         let selection = &*selection;

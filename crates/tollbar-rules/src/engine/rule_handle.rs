@@ -117,7 +117,11 @@ impl AsyncRuleHandle<'_> {
     /// the request. Charges nothing. An unlimited tier has no limits, and a limit whose counter was not read
     /// is left out.
     pub async fn usage(&self, request: &Request<'_>) -> Result<Vec<Usage>, UsageError> {
-        let counters = self.counters(request)?;
+        let mut counters = self.counters(request)?;
+        let Self { engine, snapshot, at } = self;
+        if let Some(shared) = engine.shared_key(snapshot, *at, request, &counters.key) {
+            counters.key = shared;
+        }
         let peek = |policy| Entry::new(&*counters.key, policy).with_cost(0);
         let mut entries: ArrayVec<Entry<'_>, LIMITS_PER_RULE_MAX> =
             counters.policies.iter().map(peek).collect();

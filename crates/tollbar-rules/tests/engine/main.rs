@@ -13,6 +13,7 @@ mod fast_path;
 mod leases;
 mod limits;
 mod metering;
+mod new_keys;
 mod outage;
 mod overrides;
 mod paths;
