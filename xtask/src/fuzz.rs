@@ -2,6 +2,8 @@
 //!
 //! On the stable toolchain, so without sanitizers: what is looked for are panics, overflows and
 //! answers that differ from the oracle's.
+//!
+//! A target begins with its files in `fuzz/seeds`. The inputs that it finds are kept in `fuzz/corpus`, which git ignores.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,9 +18,16 @@ pub(crate) fn run(root: &Path, steps: &mut Steps) -> Result<()> {
     let cargo_fuzz = shell::ensure_tool(root, steps, "cargo-fuzz")?;
     for target in targets(root)? {
         let seconds = format!("-max_total_time={SECONDS_PER_TARGET}");
+        let folder = root.join("fuzz");
+        let corpus = format!("corpus/{target}");
+        std::fs::create_dir_all(folder.join(&corpus)).context("cannot keep what is found")?;
         let mut fuzz = Command::new(&cargo_fuzz);
-        fuzz.current_dir(root.join("fuzz"));
-        fuzz.args(["fuzz", "run", "--sanitizer", "none", target.as_str(), "--", seconds.as_str()]);
+        fuzz.args(["fuzz", "run", "--sanitizer", "none", target.as_str(), corpus.as_str()]);
+        let seeds = format!("seeds/{target}");
+        if folder.join(&seeds).is_dir() {
+            fuzz.arg(seeds);
+        }
+        fuzz.args(["--", seconds.as_str()]).current_dir(folder);
         steps.run(&format!("fuzz {target}"), &mut fuzz)?;
     }
     Ok(())
@@ -51,16 +60,33 @@ mod tests {
         assert_eq!(
             targets(root).unwrap(),
             [
+                "admin_forms",
+                "client_ip",
                 "envoy_config",
+                "gateway_framing",
                 "json_body",
+                "jwt",
                 "limit",
                 "path",
+                "proxy_header",
                 "rate",
+                "receipt",
                 "resp",
                 "rls",
                 "rule_file",
+                "snapshot",
                 "trace"
             ]
         );
+    }
+
+    #[test]
+    fn seeds_are_of_targets() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let targets = targets(root).unwrap();
+        for entry in root.join("fuzz/seeds").read_dir().unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(targets.contains(&name), "{name} is no target");
+        }
     }
 }

@@ -35,7 +35,7 @@ usage: cargo xtask VERB
                                          bench-tests, long-tests, fuzz, flood or mutants
   bench NAME [--quick] [--json FILE]     run a benchmark in release mode
   tidy                                   check what STYLE.md says a program can check
-  deny                                   check crates we depend on: bans, licences and sources
+  deny                                   check crates we depend on with cargo-deny, advisories included
   openapi                                write docs/reference/openapi.json from the daemon's types";
 
 fn main() -> ExitCode {

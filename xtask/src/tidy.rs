@@ -3,6 +3,7 @@
 //! Checks read text and know nothing of types; what rustc, clippy or rustfmt can check is left to
 //! them. Each check is a function from a [`Tree`] to findings, and is listed in [`CHECKS`].
 
+mod dependencies;
 mod docs;
 mod manifest;
 mod source;
@@ -34,6 +35,8 @@ const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
     manifest::lints,
     manifest::layers,
     manifest::peers,
+    dependencies::sources_and_bans,
+    dependencies::licences,
     docs::decisions,
     docs::links,
     docs::changelog,

@@ -53,6 +53,15 @@ use tollbar_daemon::shutdown::ShutdownSignal;
 use view::assets::ASSETS;
 use view::layout::{Layout, NavItem, Permissions};
 
+/// Reads a rule as the form of a rule is read, and fills the form with what is wrong if it is none. For fuzzers.
+#[doc(hidden)]
+pub fn fuzz_form(sent: &[u8]) -> Option<tollbar_rules::Rule> {
+    let form = FormFields::read(sent).ok()?;
+    page::rule_fields::to_rule(None, &form)
+        .map_err(|problem| page::rule_fields::from_form(&form, Some(&problem)))
+        .ok()
+}
+
 /// The pages, and who looks at them.
 #[derive(Debug)]
 pub struct Dashboard {

@@ -56,6 +56,8 @@ mod vectored_write;
 
 pub use client::ConnectionInfo;
 pub use client::activity::ConnectionActivity;
+#[doc(hidden)]
+pub use client::framing::differential::compare_framing;
 pub use client::guard::HeadBounds;
 pub use client::proxy_protocol::{ProxyProtocolError, read_proxy_header};
 pub use gateway::{Gateway, GatewayBuilder, GatewayError};

@@ -10,6 +10,7 @@ pub(crate) mod global_overrides;
 pub(crate) mod hold;
 pub(crate) mod in_process;
 mod latest_tiers;
+pub(crate) mod new_keys;
 mod outage;
 mod replacement;
 mod request_id;
@@ -20,7 +21,7 @@ pub(crate) mod usage;
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -82,6 +83,8 @@ pub struct AsyncEngine {
     ahead: AheadTracker,
     /// The tiers of subjects that were charged lately.
     latest_tiers: LatestTiers,
+    /// The keys that were seen under rules with `new_keys`, once there is such a rule.
+    seen: OnceLock<MemoryStore>,
 }
 
 /// Whether a request may pass, and what it holds until it is over.
@@ -325,6 +328,7 @@ impl EngineBuilder<Arc<dyn Store>> {
                 .with_replays_max(self.request_id_replays),
             ahead: AheadTracker::default(),
             latest_tiers: LatestTiers::default(),
+            seen: OnceLock::new(),
         }
     }
 }

@@ -6,9 +6,10 @@ use arrayvec::ArrayVec;
 use tollbar::{Batch, Decision, Entry, StoreError, Timestamp};
 
 use crate::engine::in_process::{Engine, now};
+use crate::engine::new_keys::Visit;
 use crate::engine::selection::{MatchFate, Observer, SelectedLimit, Selection};
 use crate::matcher::ItemId;
-use crate::rule::subject::readable;
+use crate::rule::subject::{network_of_key, readable};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
 use crate::verdict::{Enforcement, StoredReason};
@@ -146,6 +147,7 @@ impl AsyncEngine {
         let mut fates = FateLog::new(snapshot.rules.len());
         let mut selection = Selection::default();
         self.select(&snapshot, request, false, &mut fates, &mut selection);
+        self.share_new_keys(&snapshot, request, &mut selection, Visit::Peek);
         let limits = match selection.denial {
             // More than a store takes: their counters are not read.
             Some(StoredReason::TooManyLimits { .. }) => &[],
@@ -264,7 +266,9 @@ impl Explainer<'_> {
             Some(fate) => self.why(rule, fate),
         };
         let boost = first.and_then(|selected| self.boost(&self.limits[selected]));
-        let why = boost.map_or_else(|| why.clone(), |boost| format!("{why}; {boost}"));
+        let network = first.and_then(|selected| self.network(&self.limits[selected]));
+        let notes = [Some(why), boost, network].into_iter().flatten();
+        let why = notes.collect::<Vec<_>>().join("; ");
         RuleExplanation {
             name: rule.name.to_string(),
             fate,
@@ -396,6 +400,16 @@ impl Explainer<'_> {
         Some(format!(
             "its limits are at {factor_percent}% for this subject{}",
             self.until_and_reason(at)
+        ))
+    }
+
+    /// Says which network's counter is shared, if the request's key is one new key too many.
+    fn network(&self, selected: &SelectedLimit) -> Option<String> {
+        let network = network_of_key(&self.selection.keys[selected.key.0..selected.key.1])?;
+        let new_keys = self.snapshot.rule(selected.rule).new_keys.as_ref()?;
+        Some(format!(
+            "its key is new, so it shares the counter of network {network}, which has brought more than {} new keys",
+            new_keys.text()
         ))
     }
 

@@ -52,6 +52,9 @@ pub struct Rule {
     pub per: Vec<Per>,
     /// What stands for an attribute of `per` that a request lacks.
     pub missing: OnMissing,
+    /// How many new keys each network (IPv4 /24, IPv6 /48) may bring to this process. The requests of its other new keys
+    /// share one counter.
+    pub new_keys: Option<Limit>,
     /// The limits, all of which hold.
     pub limits: Vec<Limit>,
     /// Other limits for some tiers.
@@ -160,6 +163,7 @@ impl Rule {
             conditions: Conditions::new(),
             per: vec![Per::Client],
             missing: OnMissing::default(),
+            new_keys: None,
             limits: Vec::new(),
             tiers: Tiers::default(),
             costs: Costs::default(),

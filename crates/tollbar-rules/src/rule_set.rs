@@ -104,6 +104,20 @@ pub enum RuleProblem {
         /// What it has.
         field: &'static str,
     },
+    /// New keys where there is one key.
+    #[error(
+        "the rule has one counter for all, so no key of it is new: leave out `new_keys`, or write whom it counts apart, \
+         such as `per: [client]`"
+    )]
+    NewKeysOfOneCounter,
+    /// New keys that are not counted by a plain rate.
+    #[error(
+        "`{limit}` does not count new keys: write a rate such as `100/min`, or `{{ limit: 100/min, burst: 1000 }}`"
+    )]
+    NewKeysAlgorithm {
+        /// The limit as it was written.
+        limit: String,
+    },
     /// Too many limits.
     #[error("{count} limits are too many: write at most {LIMITS_PER_RULE_MAX}")]
     TooManyLimits {

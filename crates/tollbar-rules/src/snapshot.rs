@@ -33,7 +33,7 @@ use crate::snapshot::overrides::{ActiveOverrides, BoostedLimits, Overrides};
 use crate::snapshot::tally::Tally;
 use crate::{Conditions, Request, Rule, RuleSet};
 
-pub(crate) use compiled::{RuleCore, RuleFlags, RulePlan};
+pub(crate) use compiled::{NewKeyPolicies, RuleCore, RuleFlags, RulePlan, VISITS_MAX};
 pub(crate) use recipe::RecipeId;
 
 /// Lists longer than this are looked up and not gone through.

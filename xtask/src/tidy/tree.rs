@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::dependencies::{self, LinkedCrate};
 use super::manifest::{self, Package};
 use crate::shell;
 
@@ -57,12 +58,13 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The text files of the repository, the paths of all its files, and its crates.
+/// The text files of the repository, the paths of all its files, its crates, and all crates that are built with them.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: Vec<File>,
     paths: BTreeSet<String>,
     packages: Vec<Package>,
+    linked_crates: Vec<LinkedCrate>,
 }
 
 impl Tree {
@@ -89,6 +91,7 @@ impl Tree {
         for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
             tree.packages.extend(manifest::packages(root, manifest)?);
         }
+        tree.linked_crates = dependencies::linked_crates(root)?;
         Ok(tree)
     }
 
@@ -108,6 +111,12 @@ impl Tree {
         Self { packages, ..self }
     }
 
+    /// A made-up tree with these crates that are built.
+    #[cfg(test)]
+    pub(crate) fn with_linked_crates(self, linked_crates: Vec<LinkedCrate>) -> Self {
+        Self { linked_crates, ..self }
+    }
+
     fn add(&mut self, path: &str, bytes: Vec<u8>) {
         // The index lists a file in conflict once per side.
         if !self.paths.insert(path.to_owned()) || bytes.contains(&0) {
@@ -120,6 +129,10 @@ impl Tree {
 
     pub(crate) fn packages(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter()
+    }
+
+    pub(crate) fn linked_crates(&self) -> impl Iterator<Item = &LinkedCrate> {
+        self.linked_crates.iter()
     }
 
     pub(crate) fn files(&self) -> impl Iterator<Item = &File> {

@@ -33,6 +33,25 @@ fn decisions(rule: &str, outcome: &str) -> String {
     format!("tollbar_decisions_total{{rule=\"{rule}\",outcome=\"{outcome}\"}}")
 }
 
+/// One /48 with 300 clients, over the wire: 20 have a limit of their own, and the others have one together.
+#[test]
+fn new_keys_beyond_the_bound_of_their_network_are_counted() {
+    let scratch = Scratch::new("metrics-new-keys");
+    let rules =
+        "rules: [{ name: per_client, limit: 3/h, new_keys: 20/h }, { name: other, limit: 900/h }]";
+    let daemon = Daemon::start(&["--rules", &scratch.file("rules.yaml", rules)]);
+    let name = "tollbar_new_keys_limited_total{rule=\"per_client\"}";
+    let from = |ip: &str| check(&daemon, "/", &format!(r#""ip":"{ip}""#));
+    let passed = (0..300).filter(|at| from(&format!("2001:db8:bad:{at:x}::1")) == 200).count();
+    assert_eq!(passed, 20 + 3);
+    assert_eq!(from("2001:db8:bae::1"), 200);
+    assert_eq!(Scrape::fetch(&daemon, "").get(name), 280);
+    let explained =
+        daemon.post("/v1/explain", r#"{"path":"/","attributes":{"ip":"2001:db8:bad:ffff::1"}}"#);
+    assert!(explained.contains("shares the counter of network 2001:db8:bad::/48"), "{explained}");
+    assert_eq!(daemon.stop(), 0);
+}
+
 #[test]
 fn decisions_are_counted_by_rule_tier_and_outcome() {
     let scratch = Scratch::new("metrics-decisions");
@@ -361,9 +380,9 @@ fn request_ids_that_are_forgotten_early_are_counted_and_can_be_given_room() {
     }
 }
 
-/// As many series as 1,000 rules, or tiers, have: 6 outcomes, near the limit, tokens, ahead of the clock, rate and burst;
-/// the others together, without rate and burst; and what there is of everything once.
-const SERIES_MAX: usize = 1_000 * 11 + 9 + 150;
+/// As many series as 1,000 rules, or tiers, have: 6 outcomes, near the limit, tokens, ahead of the clock, new keys, rate and
+/// burst; the others together, without rate and burst; and what there is of everything once.
+const SERIES_MAX: usize = 1_000 * 12 + 10 + 150;
 
 fn cardinality(keys: usize) {
     let scratch = Scratch::new("metrics-cardinality");

@@ -39,6 +39,7 @@ pub(super) fn write(metrics: &Metrics, scrape: &Scrape, format: TextFormat) -> S
     build(&mut text);
     rules(&mut text, &scrape.samples, &scrape.denials);
     ahead_of_clock(&mut text, &scrape.samples, scrape.ahead_without_rule);
+    new_keys(&mut text, &scrape.samples);
     limits(&mut text, &scrape.samples);
     checks(&mut text, metrics, &scrape.samples.total);
     reloads(&mut text, metrics, &scrape.samples);
@@ -107,6 +108,19 @@ fn ahead_of_clock(text: &mut Exposition, samples: &RuleSamples, without_rule: u6
         text.counter(&[("rule", rule)], counts.ahead_of_clock);
     }
     text.counter(&[("rule", "(none)")], without_rule);
+}
+
+/// Requests of new keys that shared the counter of their network, for rules that bound new keys.
+fn new_keys(text: &mut Exposition, samples: &RuleSamples) {
+    text.family(
+        "tollbar_new_keys_limited",
+        MetricType::Counter,
+        "Requests of new keys that shared the counter of their network.",
+    );
+    let counts = each(samples).filter(|(_, tier, _)| tier.is_none());
+    for (rule, _, counts) in counts.filter(|(_, _, counts)| counts.new_keys_limited > 0) {
+        text.counter(&[("rule", rule)], counts.new_keys_limited);
+    }
 }
 
 /// What rules are to admit, to be compared with what they have.

@@ -186,6 +186,7 @@ fn add(sum: &mut Counts, counts: &Counts) {
     sum.near_limit += counts.near_limit;
     sum.admitted_tokens = sum.admitted_tokens.wrapping_add(counts.admitted_tokens);
     sum.ahead_of_clock += counts.ahead_of_clock;
+    sum.new_keys_limited += counts.new_keys_limited;
 }
 
 #[cfg(test)]

@@ -4,6 +4,9 @@
 //! Only what frames a message is looked at. Whether a line is a header at all, the parser says; what is
 //! refused here is what it lets pass.
 
+#[doc(hidden)]
+pub(crate) mod differential;
+
 use std::ops::{ControlFlow, Range};
 
 use arrayvec::ArrayVec;

@@ -1,16 +1,25 @@
 //! Claims of a JSON Web Token, verified with keys that are configured.
 //!
-//! A token that does not verify tells nothing: whoever sends it is counted as if it were not there.
-//! To turn such requests away is the business of whoever authenticates.
+//! A token that does not verify says nothing: its request is counted as if it had no token. Rejecting such requests is the
+//! business of the service that authenticates.
+//!
+//! `jsonwebtoken` reads keys and headers. Signatures are verified here by ring, which TLS uses too: see decision 0075.
+
+mod signature;
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
-use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 use tollbar::Timestamp;
 
+use self::signature::Verifier;
 use super::bearer;
 
 pub use jsonwebtoken::{Algorithm as JwtAlgorithm, DecodingKey as JwtKey};
@@ -42,65 +51,44 @@ pub struct Jwt {
     claims: Vec<(Box<str>, Box<str>)>,
 }
 
-/// A key, its id if it has one, and what is asked of a token under it.
+/// A key, and its id if it has one.
 #[derive(Clone)]
 struct Key {
     id: Option<String>,
     algorithm: Algorithm,
-    decoding: DecodingKey,
-    validation: Validation,
+    verifier: Verifier,
 }
 
 impl Jwt {
-    /// Tokens that are signed by this key, with this algorithm and no other.
+    /// Accepts tokens that are signed by this key, with this algorithm and no other. RSA keys need 2,048 bits or more.
     #[must_use]
     pub fn new(algorithm: Algorithm, key: DecodingKey) -> Self {
         let claims = vec![("sub".into(), "user".into())];
         Self { keys: Vec::new(), issuer: None, audience: None, claims }.key(None, algorithm, key)
     }
 
-    /// Also those that are signed by this key. With an id it is only tried on tokens that name it.
+    /// Also accepts tokens that are signed by this key. A key with an id is only tried on tokens that name it.
     #[must_use]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the key is handed over: it is wiped when it is dropped"
+    )]
     pub fn key(mut self, id: Option<&str>, algorithm: Algorithm, key: DecodingKey) -> Self {
-        let validation = self.validation(algorithm);
-        self.keys.push(Key { id: id.map(str::to_owned), algorithm, decoding: key, validation });
+        let verifier = Verifier::new(algorithm, &key);
+        self.keys.push(Key { id: id.map(str::to_owned), algorithm, verifier });
         self
     }
 
-    /// Only tokens of this issuer.
+    /// Accepts only tokens of this issuer.
     #[must_use]
     pub fn issuer(self, issuer: &str) -> Self {
-        Self { issuer: Some(issuer.into()), ..self }.validated()
+        Self { issuer: Some(issuer.into()), ..self }
     }
 
-    /// Only tokens for this audience.
+    /// Accepts only tokens for this audience.
     #[must_use]
     pub fn audience(self, audience: &str) -> Self {
-        Self { audience: Some(audience.into()), ..self }.validated()
-    }
-
-    fn validated(mut self) -> Self {
-        for at in 0..self.keys.len() {
-            self.keys[at].validation = self.validation(self.keys[at].algorithm);
-        }
-        self
-    }
-
-    fn validation(&self, algorithm: Algorithm) -> Validation {
-        let mut validation = Validation::new(algorithm);
-        // Looked at here, by the engine's clock.
-        validation.validate_exp = false;
-        validation.validate_nbf = false;
-        validation.validate_aud = self.audience.is_some();
-        if let Some(audience) = &self.audience {
-            validation.set_audience(&[audience]);
-            validation.required_spec_claims.insert("aud".to_owned());
-        }
-        if let Some(issuer) = &self.issuer {
-            validation.set_issuer(&[issuer]);
-            validation.required_spec_claims.insert("iss".to_owned());
-        }
-        validation
+        Self { audience: Some(audience.into()), ..self }
     }
 
     /// The claim `claim` is the attribute `attribute`. Strings, whole numbers and booleans are read.
@@ -133,23 +121,61 @@ impl Jwt {
         told.collect()
     }
 
+    /// Returns the claims of a token that one of the keys has signed and that is valid now.
     fn verified(&self, token: &str, now: Timestamp) -> Option<Map<String, Value>> {
         let header = jsonwebtoken::decode_header(token).ok()?;
-        let fits = |key: &&Key| key.id.is_none() || key.id == header.kid;
-        let decoded = |Key { decoding, validation, .. }: &Key| {
-            jsonwebtoken::decode::<Map<String, Value>>(token, decoding, validation).ok()
-        };
-        let content = self.keys.iter().filter(fits).find_map(decoded)?.claims;
-        // A list would pass if one of its names is the issuer's, and another reader may go by the others.
-        if content.get("iss").is_some_and(|issuer| !issuer.is_string()) {
+        // It names extensions that must be understood, and none is.
+        if header.crit.is_some() {
             return None;
         }
+        let (message, signature) = token.rsplit_once('.')?;
+        let (_, payload) = message.split_once('.')?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        let fits = |key: &Key| key.id.is_none() || key.id == header.kid;
+        let is_signed_by = |key: &Key| {
+            key.algorithm == header.alg
+                && fits(key)
+                && key.verifier.accepts(message.as_bytes(), &signature)
+        };
+        if !self.keys.iter().any(is_signed_by) {
+            return None;
+        }
+        let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
+        let UniqueClaims(claims) = serde_json::from_slice(&payload).ok()?;
+        self.is_valid(&claims, now).then_some(claims)
+    }
+
+    /// True where the claims are of the issuer, for the audience, and within their time.
+    fn is_valid(&self, claims: &Map<String, Value>, now: Timestamp) -> bool {
+        // A list of issuers would pass if one of them is ours, and another reader may go by the others.
+        let issuer = match claims.get("iss") {
+            None => None,
+            Some(Value::String(issuer)) => Some(issuer),
+            Some(_) => return false,
+        };
+        if let Some(expected) = &self.issuer
+            && issuer.is_none_or(|issuer| **issuer != **expected)
+        {
+            return false;
+        }
+        if let Some(expected) = &self.audience {
+            let is_expected = |value: &Value| value.as_str() == Some(expected);
+            let is_for_us = match claims.get("aud") {
+                Some(Value::Array(several)) => several.iter().any(is_expected),
+                one => one.is_some_and(is_expected),
+            };
+            if !is_for_us {
+                return false;
+            }
+        }
         let now_s = now.as_micros() / 1_000_000;
-        let expires_s = seconds(content.get("exp")?)?;
-        let is_over = expires_s.saturating_add(LEEWAY_S) <= now_s;
-        let begins_s = content.get("nbf").map_or(Some(0), seconds)?;
-        let is_early = begins_s > now_s.saturating_add(LEEWAY_S);
-        (!is_over && !is_early).then_some(content)
+        let Some(expires_s) = claims.get("exp").and_then(seconds) else {
+            return false;
+        };
+        let Some(begins_s) = claims.get("nbf").map_or(Some(0), seconds) else {
+            return false;
+        };
+        expires_s.saturating_add(LEEWAY_S) > now_s && begins_s <= now_s.saturating_add(LEEWAY_S)
     }
 }
 
@@ -161,6 +187,35 @@ fn seconds(value: &Value) -> Option<u64> {
 #[expect(clippy::cast_sign_loss, reason = "only called with what is not negative; `as` saturates")]
 fn whole(value: f64) -> u64 {
     value as u64
+}
+
+/// Claims in which no name comes twice: two readers might go by different values.
+struct UniqueClaims(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for UniqueClaims {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Claims;
+
+        impl<'de> Visitor<'de> for Claims {
+            type Value = UniqueClaims;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of claims")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueClaims, A::Error> {
+                let mut claims = Map::new();
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    if claims.insert(name, value).is_some() {
+                        return Err(A::Error::custom("a claim is there twice"));
+                    }
+                }
+                Ok(UniqueClaims(claims))
+            }
+        }
+
+        deserializer.deserialize_map(Claims)
+    }
 }
 
 impl fmt::Debug for Jwt {

@@ -21,7 +21,7 @@ pub(super) type Fields = Vec<(Cow<'static, str>, Value)>;
 /// Returns every field that differs from its default, and the name.
 pub(super) fn rule_fields(rule: &Rule, case: Case) -> Fields {
     let writer = Writer { case };
-    let shared = shared_options(rule);
+    let (shared, none) = (shared_options(rule), LimitOptions::default());
     let texts = |list: &[Box<str>]| json!(list.iter().map(|text| &**text).collect::<Vec<&str>>());
     let per = || json!(rule.per.iter().map(Per::name).collect::<Vec<&str>>());
     let said = |is_said: bool, value: &dyn Fn() -> Value| is_said.then(value);
@@ -32,6 +32,7 @@ pub(super) fn rule_fields(rule: &Rule, case: Case) -> Fields {
         ("match", said(!rule.conditions.all().is_empty(), &|| writer.conditions(&rule.conditions))),
         ("per", said(rule.per != [Per::Client], &per)),
         ("missing", said(rule.missing != OnMissing::default(), &|| json!(rule.missing.name()))),
+        ("new_keys", rule.new_keys.as_ref().map(|limit| writer.limit(limit, none, false))),
         ("limit", said(!rule.limits.is_empty(), &|| writer.limits(&rule.limits, shared, true))),
     ];
     fields.extend(option_fields(shared));

@@ -13,6 +13,7 @@ use tollbar::{Decision, Entry, Outcome, Policy, Reply, Role, Store, StoreError, 
 
 use super::AsyncEngine;
 use super::hold::{self, Hold};
+use super::new_keys::Visit;
 use super::request_id::RequestName;
 use super::selection::{NoObserver, Observer, SelectedLimit, Selection, Selector};
 use super::{ahead_of_clock, outage, tallies};
@@ -71,6 +72,7 @@ impl AsyncEngine {
         let is_reservation = reserve_for.is_some();
         self.selector(&verdict.snapshot, request, is_reservation, &mut NoObserver)
             .select_among(matching, &mut selection);
+        self.share_new_keys(&verdict.snapshot, request, &mut selection, Visit::by(request));
         let name = self.prepare(request, reserve_for, &mut selection, verdict)?;
         let marks = name.marks(&self.charge_ids, reserve_for);
         let Verdict { snapshot, decisions, .. } = verdict;
@@ -98,6 +100,7 @@ impl AsyncEngine {
         verdict: &mut Verdict,
     ) -> Option<Hold> {
         let request = &*verdict.snapshot.fold(request);
+        self.share_new_keys(&verdict.snapshot, request, selection, Visit::by(request));
         let name = self.prepare(request, reserve_for, selection, verdict)?;
         let marks = name.marks(&self.charge_ids, reserve_for);
         let selection = &*selection;

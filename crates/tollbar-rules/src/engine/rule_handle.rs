@@ -149,7 +149,11 @@ impl AsyncRuleHandle<'_> {
     /// other counters of its that are in use, each with its tier. If this process has not seen the subject, they are
     /// those of every tier in use, and if none is, of the default tier.
     pub async fn usage(&self, request: &Request<'_>) -> Result<Vec<Usage>, UsageError> {
-        let counters = self.counters(request)?;
+        let mut counters = self.counters(request)?;
+        let Self { engine, snapshot, at } = self;
+        if let Some(shared) = engine.shared_key(snapshot, *at, request, &counters.key) {
+            counters.key = shared;
+        }
         let mut tiers = Vec::new();
         for tier in counters.tiers.iter().take(TIERS_READ_MAX) {
             tiers.push(self.read(&counters, *tier).await?);

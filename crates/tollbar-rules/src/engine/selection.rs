@@ -51,6 +51,8 @@ pub(crate) struct Selection {
     pub(crate) pass_reason: Option<StoredReason>,
     /// Whether any of the limits may be of permits.
     pub(crate) has_permits: bool,
+    /// Whether any of the limits is of a rule with `new_keys`.
+    pub(crate) has_new_keys: bool,
     /// How many limits of permits were left out, because the request takes none.
     pub(crate) permit_limits_skipped: u32,
     /// The queues in which the request may wait for less than their rules say.
@@ -404,6 +406,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
         let enforcement = if flags.is_live { Enforcement::Live } else { Enforcement::Shadow };
         let skips_permits = flags.has_permits && self.request.takes_no_permits();
         selection.has_permits |= flags.has_permits && !skips_permits;
+        selection.has_new_keys |= flags.has_new_keys;
         let policies = self.snapshot.policies(at, tier, boost);
         let selected = SelectedLimit { rule: at, tier, limit: 0, enforcement, cost, boost, key };
         let mut select = |policies: &[Policy], enforcement| {
@@ -518,6 +521,7 @@ impl Selection {
         self.denial = self.denial.or(other.denial);
         self.pass_reason = self.pass_reason.or(other.pass_reason);
         self.has_permits |= other.has_permits;
+        self.has_new_keys |= other.has_new_keys;
         self.permit_limits_skipped = self.permit_limits_skipped.max(other.permit_limits_skipped);
         if self.denial.is_none() {
             self.limit_to(POLICIES_PER_REQUEST_MAX);

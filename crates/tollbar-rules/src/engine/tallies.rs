@@ -105,6 +105,7 @@ impl Tallies {
             if tier == Tier::Rule {
                 let top = &snapshot.plan(at as ItemId).top;
                 counts.ahead_of_clock = top.ahead_of_clock.load(Ordering::Relaxed);
+                counts.new_keys_limited = top.new_keys_limited.load(Ordering::Relaxed);
             }
             let is_silent = limits.is_empty() && counts == Counts::default();
             (!is_silent).then_some(RuleTally { id, rule, tier: name, limits, counts })

@@ -198,6 +198,16 @@ impl<'n> InheritedOptions<'n> {
     }
 }
 
+/// The field `new_keys`: a limit that inherits nothing from its rule.
+pub(super) fn new_keys(reader: &mut Reader, field: &Field<'_>) -> Option<Limit> {
+    let mut own = InheritedOptions {
+        options: LimitOptions::default(),
+        option_fields: OptionFields::default(),
+        used: [false; OPTIONS.len()],
+    };
+    own.limit(reader, field, false)
+}
+
 /// Where an option was written.
 fn option_field<'p, 'n>(option_fields: &'p OptionFields<'n>, name: &str) -> Option<&'p Field<'n>> {
     let at = OPTIONS.iter().position(|option| option.0 == name)?;

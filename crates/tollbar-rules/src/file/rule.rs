@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::conditions;
-use super::limits::InheritedOptions;
+use super::limits::{self, InheritedOptions};
 use super::node::{Position, Value};
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_instant;
@@ -119,6 +119,9 @@ impl<'n> RuleReader<'_, 'n> {
         }
         if let Some(field) = self.take("missing") {
             rule.missing = self.reader.choice(&field, &OnMissing::NAMED).unwrap_or_default();
+        }
+        if let Some(field) = self.take("new_keys") {
+            rule.new_keys = limits::new_keys(self.reader, &field);
         }
     }
 

@@ -4,6 +4,7 @@
 //! `("ab", "c")`, nor a user who calls himself `ip:10.0.0.1` and the one at that address, ever
 //! share a counter.
 
+use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use crate::Request;
@@ -55,6 +56,8 @@ enum Tag {
     ApiKey = b'k',
     User = b'u',
     Ip = b'a',
+    /// A network whose new keys share one counter.
+    Network = b'n',
     Shared = b'-',
 }
 
@@ -197,6 +200,19 @@ pub(crate) fn write_text(text: &str, keys: &mut KeyBuffer) {
     push(Tag::Attribute, text, keys);
 }
 
+/// Writes the key that new keys of a network share at the end of `keys`.
+pub(crate) fn write_network(network: IpNet, keys: &mut KeyBuffer) {
+    push(Tag::Network, &network.to_string(), keys);
+}
+
+/// Returns the network whose new keys share this key, as it is written: `2001:db8::/48`.
+pub(crate) fn network_of_key(key: &[u8]) -> Option<&str> {
+    let [tag, _, _, network @ ..] = key else {
+        return None;
+    };
+    std::str::from_utf8(network).ok().filter(|_| *tag == Tag::Network as u8)
+}
+
 #[inline]
 fn push(tag: Tag, value: &str, keys: &mut KeyBuffer) {
     // A value is at most 8 KiB, a canonical address shorter still.
@@ -217,7 +233,7 @@ pub fn readable(key: &[u8]) -> String {
         let prefix = match tag {
             b'k' => "api:",
             b'u' => "user:",
-            b'a' => "ip:",
+            b'a' | b'n' => "ip:",
             b'-' => NONE,
             _ => "",
         };

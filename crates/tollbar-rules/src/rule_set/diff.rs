@@ -75,6 +75,7 @@ impl RuleChange {
             ("match", before.conditions == after.conditions),
             ("per", before.per == after.per),
             ("missing", before.missing == after.missing),
+            ("new_keys", before.new_keys == after.new_keys),
             ("limit", before.limits == after.limits),
             ("tiers", before.tiers == after.tiers),
             ("cost", before.costs == after.costs),

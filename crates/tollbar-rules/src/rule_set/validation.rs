@@ -44,6 +44,7 @@ impl<'r> Validator<'r> {
             for (at, rule) in (kept.len()..).zip(new) {
                 (validator.at, validator.rule) = (at, rule);
                 validator.check_limits();
+                validator.check_new_keys();
                 validator.check_tiers();
                 validator.check_costs();
             }
@@ -127,6 +128,7 @@ impl<'r> Validator<'r> {
                 ("limit", rule.limits.is_empty()),
                 ("tiers", tiers.is_empty()),
                 ("candidate", rule.candidate.is_empty()),
+                ("new_keys", rule.new_keys.is_none()),
             ];
             for (field, _) in fields.iter().filter(|(_, is_empty)| !is_empty) {
                 self.refuse(field, RuleProblem::LimitsOfUnlimited { field });
@@ -148,6 +150,21 @@ impl<'r> Validator<'r> {
         self.check_list("candidate", &rule.candidate);
         for (_, limits) in tiers {
             self.check_list("tiers", limits.limits());
+        }
+    }
+
+    fn check_new_keys(&mut self) {
+        let Some(limit) = &self.rule.new_keys else {
+            return;
+        };
+        if self.rule.per.is_empty() {
+            self.refuse("new_keys", RuleProblem::NewKeysOfOneCounter);
+        }
+        let algorithm = limit.policy().algorithm().name();
+        let is_simple = matches!(algorithm, "sliding_window_counter" | "token_bucket");
+        if !is_simple || limit.options().warm_up.is_some() {
+            let limit = limit.text().to_owned();
+            self.refuse("new_keys", RuleProblem::NewKeysAlgorithm { limit });
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollbar::Policy;
+use tollbar::{Policy, PolicyError};
 
 use super::recipe::Recipe;
 use super::{LISTED_MAX, Snapshot};
@@ -55,6 +55,8 @@ pub(crate) struct RuleFlags {
     pub(crate) has_candidate: bool,
     /// Some limit of it is held and not spent.
     pub(crate) has_permits: bool,
+    /// It bounds how many new keys a network brings.
+    pub(crate) has_new_keys: bool,
     /// Whoever is under it is under its own limits, whatever else is so.
     is_plain: bool,
 }
@@ -74,6 +76,8 @@ pub(crate) struct RulePlan {
     pub(super) costs: Option<Matcher>,
     /// The attributes that a request with an id may not change, each once.
     pub(crate) attributes_tested: Box<[Box<str>]>,
+    /// How many new keys a network brings, if the rule bounds that.
+    pub(crate) new_keys: Option<NewKeyPolicies>,
     /// Who is limited most by it.
     pub(crate) top: Arc<TopDenials>,
 }
@@ -84,6 +88,19 @@ pub(crate) struct Policies {
     pub(crate) whole: Box<[Policy]>,
     /// This node's share of each, for when the store cannot answer.
     pub(crate) shares: Box<[Policy]>,
+}
+
+/// How many requests of a key are remembered under a rule with `new_keys`, each for three hours. A key with few requests
+/// is forgotten before a key with many: see decision 0053.
+pub(crate) const VISITS_MAX: u64 = 8;
+
+/// What is counted of the new keys of one rule.
+#[derive(Debug)]
+pub(crate) struct NewKeyPolicies {
+    /// The requests of one key.
+    pub(crate) visits: Policy,
+    /// The new keys of one network.
+    pub(crate) arrivals: Policy,
 }
 
 /// What a rule keeps when the rules change: who is limited most, and what was decided.
@@ -162,12 +179,13 @@ impl RuleFlags {
             has_costs: !rule.costs.by_condition.is_empty() || rule.costs.attribute.is_some(),
             has_candidate: !rule.candidate.is_empty(),
             has_permits: rule.all_limits().any(|limit| limit.policy().has_permits()),
+            has_new_keys: rule.new_keys.is_some(),
             is_plain: false,
         };
         // A fallback that is the only one to match applies as any other rule does.
         let is_in_force = flags.is_enabled && flags.is_live && !flags.is_against_others;
         let is_simple = !(flags.has_exemptions || flags.has_tiers || flags.has_candidate);
-        flags.is_plain = is_in_force && is_simple && !flags.has_permits;
+        flags.is_plain = is_in_force && is_simple && !flags.has_permits && !flags.has_new_keys;
         flags
     }
 }
@@ -199,6 +217,7 @@ impl RulePlan {
             exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
             costs: index(costs.len() > LISTED_MAX, costs),
             attributes_tested: attributes.into_iter().map(Box::from).collect(),
+            new_keys: NewKeyPolicies::new(rule),
             tallies: history.tallies,
             top: history.top,
         }
@@ -215,6 +234,23 @@ impl RulePlan {
     pub(crate) fn candidate(&self) -> &Policies {
         &self.candidate
     }
+}
+
+impl NewKeyPolicies {
+    /// Returns the policies of a rule that has `new_keys`.
+    fn new(rule: &Rule) -> Option<Self> {
+        let new_keys = rule.new_keys.as_ref()?;
+        let name = |what: &str| format!("{}#{what}", rule.identity());
+        Some(Self {
+            visits: visits().ok()?.with_name(&name("visits")),
+            arrivals: new_keys.policy().clone().with_name(&name("arrivals")),
+        })
+    }
+}
+
+/// Eight requests a day in a bucket: each is forgotten after three hours.
+fn visits() -> Result<Policy, PolicyError> {
+    Policy::token_bucket("8/day")?.with_burst(VISITS_MAX)
 }
 
 impl Policies {

@@ -58,6 +58,9 @@ pub struct Counts {
     /// How many of the denied ones were by counters that owe more than their policy can: see
     /// [`AheadOfClock`](crate::AheadOfClock). Of all tiers together, with the rule's own.
     pub ahead_of_clock: u64,
+    /// How many requests of new keys shared the counter of their network, under a rule with `new_keys`. Of all tiers
+    /// together, with the rule's own.
+    pub new_keys_limited: u64,
 }
 
 impl Counts {
@@ -136,6 +139,7 @@ impl Tally {
             near_limit: sum(|line| &line.near_limit),
             admitted_tokens: allowed.wrapping_add(sum(|line| &line.extra_tokens)),
             ahead_of_clock: 0,
+            new_keys_limited: 0,
         }
     }
 }

@@ -24,6 +24,8 @@ const KEY_BYTES_MAX: usize = 256;
 pub(crate) struct TopDenials {
     /// How many denials were by counters that are ahead of the clock.
     pub(crate) ahead_of_clock: AtomicU64,
+    /// How many requests of new keys shared the counter of their network.
+    pub(crate) new_keys_limited: AtomicU64,
     shards: OnceLock<Box<[Mutex<Sketch>; SHARDS]>>,
 }
 

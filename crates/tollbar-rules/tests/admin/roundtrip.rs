@@ -183,10 +183,11 @@ fn rule() -> impl Strategy<Value = Value> {
         ]),
         vec(exemption(), 0..3),
         of(word()),
+        option::weighted(0.2, limit()),
     );
     (who, what, how).prop_map(
         |((of, per, missing, id), (limit, tiers, candidate, cost, algorithm), how)| {
-            let (priority, is_on, mode, failure, exempt, description) = how;
+            let (priority, is_on, mode, failure, exempt, description, new_keys) = how;
             object([
                 ("name", Some(json!("a"))),
                 ("id", id.map(|id| json!(id))),
@@ -194,6 +195,7 @@ fn rule() -> impl Strategy<Value = Value> {
                 ("match", of),
                 ("per", per),
                 ("missing", missing.map(|missing| json!(missing))),
+                ("new_keys", new_keys),
                 ("limit", limit),
                 ("algorithm", algorithm.map(|algorithm| json!(algorithm))),
                 (

@@ -14,6 +14,7 @@ mod leases;
 mod limits;
 mod look_up;
 mod metering;
+mod new_keys;
 mod outage;
 mod overrides;
 mod paths;

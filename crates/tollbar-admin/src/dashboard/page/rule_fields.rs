@@ -1,7 +1,7 @@
 //! The form of a rule: its fields, what they mean, and the rule that is meant by what stands in them.
 
 use tollbar_rules::admin::{RuleView, changed_fields};
-use tollbar_rules::{AlgorithmKind, Mode, OnOutage, Per, Rule};
+use tollbar_rules::{AlgorithmKind, Limit, Mode, OnOutage, Per, Rule};
 
 use super::super::form::FormFields;
 use tollbar_daemon::problem::{FieldError, Problem};
@@ -52,7 +52,7 @@ const ALGORITHMS: &[(&str, &str)] = &[
     ("concurrency", "concurrency (in flight)"),
 ];
 
-const KINDS: [RuleFieldKind; 14] = [
+const KINDS: [RuleFieldKind; 15] = [
     RuleFieldKind {
         get: |draft| draft.rule.name.to_string(),
         set: |draft, text| {
@@ -94,6 +94,24 @@ const KINDS: [RuleFieldKind; 14] = [
             "Counted per",
             "Empty: per client. `none`: one counter for all.",
             "user, path",
+        )
+    },
+    RuleFieldKind {
+        get: |draft| draft.rule.new_keys.as_ref().map_or("", Limit::text).to_owned(),
+        set: |draft, text| {
+            // A burst has no field: it stays as long as the rate does.
+            let is_same = draft.rule.new_keys.as_ref().is_some_and(|limit| limit.text() == text);
+            if !is_same {
+                let limit = non_empty(text).map(|text| Limit::parse(&text));
+                draft.rule.new_keys = limit.transpose().map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        },
+        ..kind(
+            "newKeys",
+            "New keys per network",
+            "Empty: no bound. Beyond it, new keys of one IPv4 /24 or IPv6 /48 share a counter.",
+            "100/min",
         )
     },
     RuleFieldKind {
@@ -342,6 +360,11 @@ mod tests {
         };
         assert!(!has_more(&limited(json!({ "mode": "shadow", "tenantId": "acme" }))));
         assert!(!has_more(&limited(json!({ "onStoreFailure": "local" }))));
+        let bursting = limited(json!({ "newKeys": { "limit": "9/min", "burst": 90 } }));
+        assert!(has_more(&bursting));
+        let form =
+            FormFields::read(b"name=a&maxRequests=5&windowSeconds=1&newKeys=9%2Fmin").unwrap();
+        assert_eq!(to_rule(Some(&bursting), &form), Ok(bursting), "it has no field for the burst");
         let shedding = limited(json!({ "onStoreFailure": { "shed": "low" } }));
         assert!(has_more(&shedding));
         let form =
@@ -359,6 +382,7 @@ mod tests {
                 "algorithm": "token_bucket", "tenantId": "acme", "httpMethod": "GET",
                 "pathPattern": "/v1/**", "per": ["user", "path"], "mode": "shadow", "priority": -3,
                 "onStoreFailure": "shed", "enabled": false, "description": "for people",
+                "newKeys": "100/min",
             }),
         ] {
             let rule = rule(json);
@@ -386,6 +410,7 @@ mod tests {
             ("name=a&maxRequests=0&windowSeconds=1", "maxRequests"),
             ("name=a&maxRequests=1", "windowSeconds"),
             ("name=a&maxRequests=1&windowSeconds=1&algorithm=fast", "algorithm"),
+            ("name=a&maxRequests=1&windowSeconds=1&newKeys=many", "newKeys"),
             ("name=a&maxRequests=1&windowSeconds=1&burstCapacity=-1", "burstCapacity"),
             ("name=a&maxRequests=1&windowSeconds=1&per=user,user", "per"),
             ("name=a&maxRequests=1&windowSeconds=1&mode=loud", "mode"),

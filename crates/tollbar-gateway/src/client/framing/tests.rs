@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use proptest::prelude::*;
 
+use super::differential::compare_framing;
 use super::*;
 
 /// What comes of bytes that are read in pieces of this size: how many heads, and how it ends.
@@ -165,6 +166,34 @@ fn what_may_not_be_http_is_not_read() {
     framing.stay();
     assert!(framing.read(asks).is_continue());
     assert_eq!(framing.head_count, 2, "it cannot be known what that was");
+}
+
+/// The seeds of the fuzz target, which has the same check.
+#[tokio::test]
+async fn hyper_sees_the_requests_that_the_framing_sees() {
+    for (bytes, seen) in [
+        ("GET / HTTP/1.1\r\nhost: a\r\n\r\n", 1),
+        (
+            "\r\n\r\nGET / HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\nconnection: close\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+            2,
+        ),
+        (
+            "POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabcPUT / HTTP/1.1\r\ncontent-length: 1\r\n\r\n",
+            2,
+        ),
+        (
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nt: u\r\n\r\n\
+             GET / HTTP/1.1\r\n\r\n",
+            2,
+        ),
+        ("POST / HTTP/1.1\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabcd", 0),
+        ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 4\r\n\r\nabcd", 1),
+        ("GET / HTTP/1.1\r\nupgrade: x\r\n\r\nGET / HTTP/1.1\r\n\r\n", 1),
+        ("GET / HTTP/1.0\r\n\r\nGET / HTTP/1.1\r\n\r\n", 1),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0),
+    ] {
+        assert_eq!(compare_framing(bytes.as_bytes()).await, Ok(seen), "{bytes:?}");
+    }
 }
 
 proptest! {
