@@ -17,8 +17,10 @@ use thiserror::Error;
 use tollbar::SnapshotError;
 pub use tollbar_redis::{FaultKind, StoreFault};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder, RedisStoreError, Tls};
+use tollbar_tls::Pem;
 
 use crate::duration_flag::DurationFlag;
+use crate::files;
 use crate::files::secret::{self, SecretError};
 use crate::store::counters::Counters;
 use crate::store::snapshot::{SnapshotFlags, snapshot_error_text};
@@ -247,7 +249,12 @@ impl StoreFlags {
             None => Tls::new(),
         };
         match (store_cert, store_key) {
-            (Some(cert), Some(key)) => Ok(Some(tls.client_files(cert, key)?)),
+            (Some(cert), Some(key)) => {
+                if Pem::read(key).is_ok_and(|pem| pem.is_readable_by_others()) {
+                    files::warn_of_readers(key);
+                }
+                Ok(Some(tls.client_files(cert, key)?))
+            }
             (None, None) => Ok(store_ca.is_some().then_some(tls)),
             _ => Err(StoreFlagsError::HalfCertificate),
         }

@@ -1,7 +1,9 @@
 //! TLS as real clients see it: rustls here, and curl.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,6 +216,24 @@ fn certificates_are_read_again_and_bad_ones_leave_the_old() {
     let mut first = [0; 12];
     kept.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.1 200");
+}
+
+/// Kubernetes mounts secrets so that every user can read them, so it is no error.
+#[test]
+fn a_key_that_every_user_can_read_is_warned_of() {
+    let files = CertificateFiles::new("readable");
+    let told = |mode: u32| {
+        fs::set_permissions(&files.key, fs::Permissions::from_mode(mode)).unwrap();
+        let mut daemon = Daemon::start_logged(&files.args());
+        daemon.signal("TERM");
+        assert_eq!(daemon.wait(), 0);
+        let log = daemon.rest_of_log();
+        log.lines()
+            .filter(|line| line.contains("can read this file") && line.contains("key.pem"))
+            .count()
+    };
+    // Once, although three listeners have it.
+    assert_eq!([told(0o600), told(0o640), told(0o644)], [0, 0, 1]);
 }
 
 #[test]
