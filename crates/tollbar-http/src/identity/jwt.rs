@@ -3,7 +3,7 @@
 //! A token that does not verify says nothing: its request is counted as if it had no token. Rejecting such requests is the
 //! business of the service that authenticates.
 //!
-//! `jsonwebtoken` reads keys and headers. Signatures are verified here by ring, which TLS uses too: see decision 0075.
+//! `jsonwebtoken` reads keys and headers. Signatures are verified here by ring, which TLS uses too: see decision 0079.
 
 mod signature;
 

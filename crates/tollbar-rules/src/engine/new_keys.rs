@@ -6,7 +6,7 @@
 //! one counter.
 //!
 //! A key is new if this process has not seen it lately. What it has seen is kept here, apart from the counters, in a table
-//! of bounded size: the store is not asked again. Decision 0076.
+//! of bounded size: the store is not asked again. Decision 0082.
 
 use std::net::IpAddr;
 use std::sync::Arc;
