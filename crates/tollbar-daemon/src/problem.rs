@@ -192,7 +192,8 @@ impl Problem {
         );
         let mut problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_writes", detail);
         problem.retry_after_s = Some(retry_after_s);
-        HeaderStyle::default().write(verdict, now, problem.headers.get_or_insert_default());
+        let headers = problem.headers.get_or_insert_default();
+        HeaderStyle::default().write(verdict, verdict.retry_after(), now, headers);
         problem
     }
 

@@ -152,7 +152,8 @@ impl LimitUsage {
             limit: decision.decision().limit(),
             remaining: decision.remaining(),
             reset_at: decision.reset_at().map(Rfc3339),
-            window_seconds: decision.limit().policy().limit_window().as_millis().div_ceil(1_000) as u64,
+            window_seconds: decision.limit().policy().limit_window().as_millis().div_ceil(1_000)
+                as u64,
         }
     }
 }
