@@ -80,7 +80,7 @@ impl Caller {
         }
     }
 
-    /// What a message of ext_authz comes to: the status that Envoy's client gets, or the status of the call.
+    /// What a message of `ext_authz` comes to: the status that Envoy's client gets, or the status of the call.
     fn check(&mut self, message: Vec<u8>, token: Option<&str>) -> Result<i32, Code> {
         let path = "/envoy.service.auth.v3.Authorization/Check";
         let response = self.send(path, message, token).map_err(|status| status.code())?;
@@ -105,7 +105,7 @@ impl Caller {
     }
 }
 
-/// A call of ext_authz about a request with this header.
+/// A call of `ext_authz` about a request with this header.
 fn held(value: &str) -> CheckRequest {
     ext_authz::held("203.0.113.7", "GET", "/", [("x".to_owned(), value.to_owned())])
 }

@@ -30,7 +30,7 @@ fn answer(step: &Step, response: CheckResponse) -> Answer {
     let (lines, body) = match response.http_response.unwrap() {
         HttpResponse::OkResponse(ok) => (ok.response_headers_to_add, None),
         HttpResponse::DeniedResponse(denied) => (denied.headers, Some(denied.body)),
-        other => panic!("{other:?}"),
+        HttpResponse::ErrorResponse(error) => panic!("{error:?}"),
     };
     if step.path == "/jobs" {
         // Envoy does not say when a request is over, so such rules are refused.

@@ -14,7 +14,7 @@ pub struct EnvoyFlags {
     #[arg(long, env = "TOLLBAR_ENVOY_CONFIG", value_name = "PATH")]
     pub envoy_config: Option<PathBuf>,
 
-    /// Merges files of --envoy-config that have one domain, as the reference's MERGE_DOMAIN_CONFIG does. Without it a
+    /// Merges files of --envoy-config that have one domain, as the reference service does on request. Without it a
     /// second file of a domain is an error
     #[arg(long, env = "TOLLBAR_ENVOY_MERGE_DOMAINS", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", default_value_t = false, value_name = "BOOL",

@@ -33,7 +33,7 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 const NO_TOKEN: &str = "the token is missing or wrong: send the metadata `authorization` with `Bearer ` and the \
                         token";
 
-/// In the extensions of a call of ext_authz: its peer, and how long that waits for an answer.
+/// In the extensions of a call of `ext_authz`: its peer, and how long that waits for an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller {
     pub(crate) peer: Peer,

@@ -112,7 +112,7 @@ impl TestProxy {
                 let (headers, body) = (lines(denied.headers), denied.body);
                 EnvoyAnswer { status, headers, removed: Vec::new(), body }
             }
-            other => panic!("{other:?} may let the request pass"),
+            HttpResponse::ErrorResponse(error) => panic!("{error:?} may let the request pass"),
         }
     }
 }
@@ -282,5 +282,36 @@ fn a_request_waits_in_a_queue_as_the_flags_and_envoy_allow() {
         let proxy = TestProxy::with_waiters(&ProxyFlags::default(), None, waiters);
         let check = || proxy.check_as(queued.clone(), tcp(LOOPBACK), time).status;
         assert_eq!([check(), check()], [200, status], "{max_wait:?} {max_waiters} {time:?}");
+    }
+}
+
+#[test]
+fn calls_of_ext_authz_with_any_bytes_changed_are_decided() {
+    use prost::Message;
+
+    let flags = ProxyFlags {
+        trusted_headers: vec!["user=X-User-Id".parse().unwrap()],
+        ..ProxyFlags::default()
+    };
+    let proxy = TestProxy::with(&flags, None);
+    let headers = [("x-user-id", "7"), ("x-forwarded-for", "198.51.100.1"), ("accept", "*/*")];
+    let mut random = fastrand::Rng::with_seed(7);
+    for is_raw in [false, true] {
+        let whole = Held { headers: &headers, is_raw, ..HELD }.call().encode_to_vec();
+        for _ in 0..5_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..random.usize(0..4) {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random.u8(..);
+            }
+            bytes.truncate(random.usize(bytes.len() / 2..=bytes.len()));
+            let Ok(call) = CheckRequest::decode(&*bytes) else {
+                continue;
+            };
+            let caller = Caller { peer: tcp(LOOPBACK), time: Duration::from_secs(1) };
+            let answer = proxy.ext_authz.answer(call, caller);
+            let answer = futures_util::FutureExt::now_or_never(answer).expect("memory is at once");
+            assert!(answer.status.is_some() && answer.http_response.is_some(), "{bytes:?}");
+        }
     }
 }
