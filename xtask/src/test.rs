@@ -92,6 +92,8 @@ const PYTHON_PACKAGES: &[python::PythonPackage] = &[
 const NODE_PACKAGES: &[node::NodePackage] = &[
     // Reads `X-RateLimit-*` and `RateLimit-Limit`, `-Remaining` and `-Reset`.
     node::NodePackage { name: "ratelimit-header-parser", version: "0.1.0" },
+    // A client of the Redis protocol.
+    node::NodePackage { name: "ioredis", version: "6.0.0" },
 ];
 
 /// The examples that end by themselves.

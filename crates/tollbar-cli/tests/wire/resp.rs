@@ -1,4 +1,4 @@
-//! The Redis protocol of the real daemon, spoken by redis-cli, by redis-py and by hand.
+//! The Redis protocol of the real daemon, spoken by redis-cli, by redis-py, by ioredis and by hand.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -103,6 +103,23 @@ fn redis_py_is_answered() {
     run_client("resp-py", || {
         let mut command = Command::new(&python);
         command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resp.py"));
+        command
+    });
+}
+
+#[test]
+fn ioredis_is_answered() {
+    let Ok(npm) = std::env::var("TOLLBAR_NPM") else {
+        panic!("run cargo xtask test, which sets TOLLBAR_NPM: where npm has installed packages");
+    };
+    if npm.is_empty() {
+        eprintln!("skipped: npm is not installed");
+        return;
+    }
+    run_client("resp-node", || {
+        let mut command = Command::new("node");
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node/resp.cjs"));
+        command.env("TOLLBAR_NPM", &npm);
         command
     });
 }
