@@ -403,7 +403,8 @@ fn a_tenant_that_writes_too_often_is_told_when_to_write_again() {
         let refused = acme.ask(method, &target, &body);
         refused.problem(429, "too_many_writes");
         let wait: u64 = refused.header("retry-after").parse().unwrap();
-        assert!((1..=3_600).contains(&wait), "{method} {target}: {}", refused.head);
+        // A sliding window counts the last hour too, so that a wait may be longer than one.
+        assert!((1..=7_200).contains(&wait), "{method} {target}: {}", refused.head);
         assert_eq!(refused.header("x-ratelimit-limit"), "3", "{}", refused.head);
         assert_eq!(refused.header("x-ratelimit-remaining"), "0");
         assert!(refused.header("ratelimit").starts_with("\"tenant_writes\""), "{}", refused.head);
