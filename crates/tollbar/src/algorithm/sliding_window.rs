@@ -135,7 +135,8 @@ impl SlidingWindow {
     }
 
     /// The window's end or, if the request does not pass then, when it does. `state` is the one
-    /// that the request leaves. A peek is told of a request of cost 1.
+    /// that the request leaves. A peek is told of a request of cost 1, and a cost above the limit of
+    /// the whole limit.
     #[inline]
     fn reset_at_us(&self, state: TwoCounts, cost: u64) -> u64 {
         let cost = cost.clamp(1, self.limit);
