@@ -25,7 +25,7 @@ const RULE_FIELDS: &[FieldRow] = &[
     ("match", "unlimited_rules_lift_what_is_not_above_them", &[]),
     ("per", "a_missing_attribute_is_answered_as_the_rule_says", &[]),
     ("missing", "a_missing_attribute_is_answered_as_the_rule_says", &[]),
-    ("new_keys", "a_flood_of_one_network_shares_one_counter", &[]),
+    ("new_keys", "names_that_are_made_up_are_new_keys_of_their_network", &[]),
     ("algorithm", "a_limit_means_a_policy", &[]),
     ("burst", "a_limit_means_a_policy", &[]),
     ("staggered", "a_limit_means_a_policy", &[]),
