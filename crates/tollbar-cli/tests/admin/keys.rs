@@ -55,7 +55,7 @@ fn a_key_is_looked_at_and_made_fresh() {
     let before = admin.get("/v1/rate-limit/audit")["items"].as_array().unwrap().len();
     admin.ask("POST", &format!("{KEYS}/reset"), &both).expect(200);
     let audit = admin.get("/v1/rate-limit/audit");
-    let written = json!({ "ruleId": "by_user", "subject": "user:8", "reset": true });
+    let written = json!({ "ruleId": "by_user", "subject": "path:/user | user:8", "reset": true });
     assert_eq!(audit["items"][0]["after"], written, "{audit}");
     assert!(audit["items"][0]["actor"].as_str().unwrap().starts_with("token:"), "{audit}");
     assert_eq!(audit["items"].as_array().unwrap().len(), before + 1);

@@ -445,7 +445,7 @@ impl Fleet {
         };
         let Sent { client, body, receipt, .. } = self.open.swap_remove(at);
         let reserved = body["cost"].as_i64().unwrap();
-        let spent = self.random.i64(..8);
+        let spent = self.random.i64(0..8);
         let (path, asked) = match spent {
             0 => ("/v1/cancel", json!({ "receipt": receipt })),
             7 => ("/v1/commit", json!({ "receipt": receipt })),

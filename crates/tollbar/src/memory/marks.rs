@@ -214,10 +214,11 @@ impl MemoryStore {
         let guard = self.shards.lock(id);
         let mut words = [0; STATE_WORDS_MAX];
         let first = &mut words[..FIRST_WORDS];
-        let now_us = self.now_us();
-        if self.request_ids.load_live(&guard, id, now_us, first).is_none() {
+        // Also a mark that has ended: a clock that goes back would bring it to life again.
+        let Some(place) = self.request_ids.find(&guard, id, FIRST_WORDS) else {
             return;
-        }
+        };
+        self.request_ids.load(&guard, place, first);
         let len = decision_words::stored_len(first[0]);
         for words in [FIRST_WORDS, len.saturating_sub(FIRST_WORDS)] {
             if words > 0

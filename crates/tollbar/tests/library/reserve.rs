@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollbar::{
-    AdmitError, Algorithm, Charges, Concurrency, Decision, DenyReason, Limiter, LimiterBuilder,
-    ManualClock, MemoryStore, Outcome, Policy, Receipt, ReceiptError, ReceiptKey, ReserveError,
-    SettleError, Timestamp, WarmUp,
+    AdmitError, Algorithm, Charges, Clock, Concurrency, Decision, DenyReason, Limiter,
+    LimiterBuilder, ManualClock, MemoryStore, Outcome, Policy, Receipt, ReceiptError, ReceiptKey,
+    ReserveError, SettleError, Timestamp, WarmUp,
 };
 use tollbar_testkit::strategy;
 
@@ -451,6 +451,29 @@ fn an_id_whose_lease_came_back_takes_another() {
     let third = admit().unwrap();
     assert_eq!(in_flight(), 1);
     drop((again, third));
+}
+
+/// An id lasts as long as the shortest lease of its request. Cancelled after that, the reservation left the ended id where
+/// it was, and a clock that went back let the next request with that id pass without paying.
+#[test]
+fn an_id_that_ended_before_its_reservation_gave_back_pays_again_though_the_clock_goes_back() {
+    let fixture = Fixture::new();
+    let policy = bucket("60/min");
+    let limiter = fixture.limiter(policy.clone());
+    let permits = Concurrency::new(2).unwrap().with_lease(Duration::from_secs(5)).unwrap();
+    let reserve = || {
+        let charges = Charges::new().charge("key", &policy, 20).permit("key", &permits, 1);
+        let grant = limiter.admit(charges.request_id("id").reserve_for(TTL)).unwrap();
+        grant.into_receipt().unwrap()
+    };
+    let receipt = reserve();
+    let reserved_at = fixture.clock.now();
+    fixture.clock.advance(Duration::from_secs(6));
+    limiter.cancel(&receipt).unwrap();
+    assert_eq!(fixture.left(&policy), 60);
+    fixture.clock.set(reserved_at);
+    reserve();
+    assert_eq!(fixture.left(&policy), 40, "the second reservation pays");
 }
 
 #[test]
