@@ -250,7 +250,7 @@ fn limits_of_files_rules_of_the_database_and_the_one_limit_all_apply() {
     assert_eq!(setup.statuses(1, "/brought", "d"), [200]);
     let id = answer.header("x-tollbar-decision-id");
     let decision = setup.daemon.get_with(&format!("/v1/decisions/{id}"), "");
-    assert!(decision.contains("`user:c` is banned: abuse"), "{decision}");
+    assert!(decision.contains("`user:c` is banned under every rule: abuse"), "{decision}");
 }
 
 #[test]
