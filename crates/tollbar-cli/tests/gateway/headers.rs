@@ -22,9 +22,8 @@ use crate::proxying::upstream;
 type Headers = BTreeMap<String, String>;
 
 /// A daemon that has every protocol, with this limit for each client.
-fn serve(limit: &str, flags: &[&str]) -> Daemon {
+fn serve(scratch: &Scratch, limit: &str, flags: &[&str]) -> Daemon {
     let (upstream, _) = upstream();
-    let scratch = Scratch::new("headers");
     let rules = scratch.file("rules.yaml", &format!("rules: [{{ name: a, {limit} }}]"));
     let own = ["--upstream", &upstream, "--proxy", "127.0.0.1:0", "--rules", &rules];
     Daemon::start(&[&own, flags].concat())
@@ -82,7 +81,8 @@ fn clients_are_told_of_their_limits_in_the_headers_that_are_chosen() {
         (&["--headers", "split,x"], [x, split].concat(), [x, split].concat()),
         (&["--headers", "none"], vec![], vec![]),
     ] {
-        let daemon = serve("limit: 1/hour, algorithm: fixed_window", flags);
+        let scratch = Scratch::new("header-families");
+        let daemon = serve(&scratch, "limit: 1/hour, algorithm: fixed_window", flags);
         let expect = |headers: &Headers, names: &[&str], has_wait: bool| {
             let found: BTreeSet<&str> = headers.keys().map(String::as_str).collect();
             let wait = has_wait.then_some("retry-after");
@@ -125,7 +125,8 @@ fn denied_clients_are_told_to_come_back_at_different_times() {
         ("limit: 1/day, burst: 1", &["--headers", "split", "--retry-jitter", "1h"], 3_600),
     ];
     for (limit, flags, jitter_s) in table {
-        let daemon = serve(limit, flags);
+        let scratch = Scratch::new("header-jitter");
+        let daemon = serve(&scratch, limit, flags);
         check(&daemon, "a");
         ask_by_proxy(&daemon);
         ask_gateway(&daemon);
@@ -182,7 +183,8 @@ const LIMITS: [(&str, u64, u64, u64); 6] = [
 
 /// The answers under one of [`LIMITS`]: all that pass and one that does not.
 fn answers(limit: &str, count: u64) -> Vec<Answer> {
-    let daemon = serve(limit, &["--headers", "x,ietf,split"]);
+    let scratch = Scratch::new("header-parsers");
+    let daemon = serve(&scratch, limit, &["--headers", "x,ietf,split"]);
     let answers: Vec<Answer> = (0..=count).map(|_| check(&daemon, "a")).collect();
     assert_eq!(answers.last().unwrap().status, 429, "{limit}");
     assert_eq!(daemon.stop(), 0);
@@ -266,7 +268,9 @@ fn ratelimit_header_parser_reads_the_headers_of_every_algorithm() {
 fn a_degraded_answer_has_no_reset_on_any_protocol() {
     for policy in ["allow", "local", "deny"] {
         let limit = format!("limit: 2/hour, on_store_failure: {policy}");
-        let daemon = serve(&limit, &["--store", "redis://127.0.0.1:1"]);
+        let scratch = Scratch::new("header-degraded");
+        let flags = ["--store", "redis://127.0.0.1:1", "--store-raw-keys"];
+        let daemon = serve(&scratch, &limit, &flags);
         let answer = check(&daemon, "a");
         let body: Value = serde_json::from_str(&answer.body).unwrap();
         assert_eq!((&body["degraded"], &body["resetAt"]), (&true.into(), &Value::Null), "{body}");
