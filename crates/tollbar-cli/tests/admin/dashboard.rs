@@ -422,7 +422,7 @@ fn a_global_ban_is_named_in_the_log_the_live_view_and_the_explanation() {
     let line = daemon.logged("denied");
     assert!(line.contains("rule=\"global ban\"") && line.contains("code=\"banned\""), "{line}");
     let page = admin.get("/");
-    assert!(page.contains("<span class=\"rule\">global ban</span>"), "{page}");
+    assert!(page.contains("<span class=\"rule\"><bdi>global ban</bdi></span>"), "{page}");
     let id = line.split("decision_id=").nth(1).unwrap().split(' ').next().unwrap();
     let page = admin.get(&format!("/explain?about={id}"));
     let until = "until 1 Jan 2070, 00:00 UTC";
