@@ -282,7 +282,7 @@ const LIMITS: [&str; 10] = [
     "limit: 7/3s, burst: 20",
     "limit: 0.3/s, burst: 2",
     "limit: 5/10s, algorithm: leaky_bucket",
-    "limit: 2/s, algorithm: leaky_bucket, queue: 3",
+    "limit: 2/s, queue: 3",
     "limit: 5/10s, algorithm: fixed_window",
     "limit: 5/10s, algorithm: fixed_window, staggered: true",
     "limit: 5 per calendar day",
