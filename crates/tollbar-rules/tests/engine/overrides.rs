@@ -112,6 +112,10 @@ fn a_banned_network_denies_its_addresses_and_no_others() {
     };
     let of_v4 = u128::from(Ipv4Addr::new(203, 0, 113, 37).to_bits()) << 96;
     let of_v6 = Ipv6Addr::new(0x2001, 0xdb8, 0x1234, 0x5678, 9, 9, 9, 9).to_bits();
+    // One engine for all of them: each has room for a million keys.
+    let [everywhere, in_a] = [(); 2].map(|()| OverrideFixture::new(text, Vec::new()));
+    let put =
+        |fixture: &OverrideFixture, bans| fixture.engine.replace(rules(text).with_overrides(bans));
     for (base, is_v4, bits_max) in [(of_v4, true, 32), (of_v6, false, 64)] {
         for prefix_bits in 0..=bits_max {
             let network = base & !u128::MAX.checked_shr(prefix_bits).unwrap_or(0);
@@ -119,9 +123,9 @@ fn a_banned_network_denies_its_addresses_and_no_others() {
             // Others of the same length and of other lengths stand beside it.
             let beside =
                 ["ip:192.0.2.0/24", "ip:198.51.100.0/24", "ip:2001:db8:ffff::/48"].map(ban);
-            let everywhere = OverrideFixture::new(text, [&beside[..], &[ban(&block)]].concat());
-            let in_a = beside.into_iter().chain([ban(&block)]).map(|entry| under("a", entry));
-            let in_a = OverrideFixture::new(text, in_a.collect());
+            let bans = [&beside[..], &[ban(&block)]].concat();
+            put(&in_a, bans.iter().map(|entry| under("a", entry.clone())).collect());
+            put(&everywhere, bans);
             for flipped in 0..bits_max {
                 let client = address(base ^ (1 << (127 - flipped)), is_v4);
                 let is_inside = flipped >= prefix_bits;
@@ -144,7 +148,6 @@ fn a_banned_network_denies_its_addresses_and_no_others() {
     let mapped = OverrideFixture::new(text, vec![ban("ip:203.0.113.0/24")]);
     assert!(is_banned(&mapped.ask(&[("ip", "::ffff:203.0.113.9")])));
     assert!(!is_banned(&mapped.ask(&[("ip", "::ffff:203.0.114.9")])));
-    assert!(!is_banned(&mapped.ask(&[("ip", "unknown")])));
 }
 
 #[test]
