@@ -207,7 +207,10 @@ fn allowed_batch_charges_every_entry(factory: &Factory<'_>) {
         let answers = subject.check_all(now, Charge::AllOrNone, &batch);
         for ((asked, answer), left) in batch.iter().zip(answers).zip([3, 2, 0]) {
             assert_eq!((answer.outcome, answer.remaining), (Outcome::Allow, left));
-            assert_eq!(subject.peek(now, asked.key, policy), answer, "{}", subject.name());
+            let peeked = subject.peek(now, asked.key, policy);
+            assert_eq!((peeked.outcome, peeked.remaining), (Outcome::Allow, left));
+            // A larger cost may pass later than a cost of 1.
+            assert!(peeked.reset_at <= answer.reset_at, "{}", subject.name());
         }
     });
 }
