@@ -17,12 +17,14 @@ fn somebody_is_told_what_is_left_and_pays_nothing() {
                 "usage": [{
                     "ruleId": "per_client",
                     "rule": "per_client",
+                    "tier": null,
                     "limitText": "2/10s",
                     "limit": 2,
                     "remaining": 1,
                     "resetAt": "2023-11-14T22:13:30.000Z",
                     "windowSeconds": 10,
                 }],
+                "incomplete": [],
             })
         );
     }
