@@ -40,7 +40,8 @@ fn written(scratch: &Scratch) -> (i64, i64) {
 /// `tenant subject rule +admitted -denied`, in order.
 fn rows(scratch: &Scratch) -> Vec<String> {
     let database = database(scratch);
-    let all = "SELECT tenant_id, subject, rule, admitted_cost, denied_cost FROM usage_daily ORDER BY 1, 2, 3";
+    let all = "SELECT tenant_id, subject, rule, admitted_cost, denied_cost FROM usage_daily \
+               WHERE admitted_cost <> 0 OR denied_cost <> 0 ORDER BY 1, 2, 3";
     let mut statement = database.prepare(all).unwrap();
     let rows = statement.query_map((), |row| {
         let text = |at| row.get::<_, String>(at);
@@ -369,8 +370,10 @@ impl Fleet {
             &self.redis.url(),
             "--store-secret-file",
             &secret,
+            "--receipt-secret-file",
+            &secret,
             "--store-deadline",
-            "20s",
+            "5s",
             "--request-id-replays",
             &REPLAYS.to_string(),
         ])

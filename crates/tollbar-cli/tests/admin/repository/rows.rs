@@ -258,7 +258,7 @@ pub(crate) async fn a_correction_takes_back_what_another_node_has_added(database
     let repository = &database.repository;
     repository.add_usage("n1", 1, &[used(1, "u", 4)]).await.unwrap();
     let correction = UsageRow { admitted_requests: -1, denied_cost: 0, ..used(1, "u", -3) };
-    repository.add_usage("n2", 1, &[correction.clone()]).await.unwrap();
+    repository.add_usage("n2", 1, std::slice::from_ref(&correction)).await.unwrap();
     let rows = usage(repository, &UsageFilter::default(), 10).await;
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].admitted_cost, rows[0].admitted_requests), (1, -1));
