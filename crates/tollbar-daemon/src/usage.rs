@@ -49,7 +49,7 @@ pub struct UsageRow {
     pub tenant: String,
     /// Whom the rule counted.
     pub subject: String,
-    /// The rule, by its identity; a name in parentheses for what no rule limits.
+    /// The rule, by its identity; a name that no rule has for what none limits.
     #[serde(rename = "ruleId")]
     pub rule: String,
     /// The tokens that were paid. A settlement that arrives before its charge is below zero.

@@ -65,7 +65,10 @@ fn a_premium_user_is_shown_the_premium_limit_everywhere() {
 
     let web = WebSession::signed_in(&admin.daemon, &admin.token);
     let page = web.get("/key?rule=plans&subject=user:42");
-    assert!(page.contains("<td><bdi>premium</bdi></td>") && !page.contains("<td><bdi>free</bdi></td>"), "{page}");
+    assert!(
+        page.contains("<td><bdi>premium</bdi></td>") && !page.contains("<td><bdi>free</bdi></td>"),
+        "{page}"
+    );
     assert!(page.contains("<td class=\"num\">6</td><td class=\"num\">10</td>"), "{page}");
     let page = WebSession::signed_in(&admin.daemon, &token).get("/me");
     assert!(page.contains("<td><bdi>premium</bdi></td>"), "{page}");

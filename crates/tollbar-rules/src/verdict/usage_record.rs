@@ -28,7 +28,7 @@ const DAY_US: u64 = 86_400_000_000;
 /// What one rule has admitted or denied of a request, or what a settlement has changed about that.
 #[derive(Debug, Clone, Copy)]
 pub struct UsageRecord<'m> {
-    /// The identity of the rule, or a name in parentheses for what no rule limits.
+    /// The identity of the rule, or a name that no rule has for what none limits.
     pub rule: &'m str,
     /// The request's attribute `tenant`; empty if it has none.
     pub tenant: &'m str,

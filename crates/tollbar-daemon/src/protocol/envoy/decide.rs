@@ -199,6 +199,9 @@ impl Envoy {
         reading: CounterReading,
         usage: &mut CallUsage<'_>,
     ) {
+        if charge.mode == EnforcementMode::Shadow {
+            return;
+        }
         let cost = charge.hits.cost();
         let is_uncharged = self.config.charge == ChargeBy::AllOrNone && usage.is_denied;
         let mut amounts = match charge.outcome(reading, usage.is_denied) {
@@ -207,9 +210,7 @@ impl Envoy {
             Outcome::Allow => UsageAmounts::of_request(cost, true, false),
             _ => UsageAmounts::default(),
         };
-        if charge.mode != EnforcementMode::Shadow {
-            amounts.admitted -= i64::try_from(reading.refunded).unwrap_or(i64::MAX);
-        }
+        amounts.admitted -= i64::try_from(reading.refunded).unwrap_or(i64::MAX);
         if amounts == UsageAmounts::default() {
             return;
         }

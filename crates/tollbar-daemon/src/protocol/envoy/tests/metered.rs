@@ -101,8 +101,8 @@ fn what_a_ban_under_all_rules_denies_is_metered_as_a_ban() {
     let user: &[(&str, &str)] = &[("plan", "free"), ("user", "7")];
     let mut brought = hitting(call("edge", &[user]), 2);
     assert!(service.says(&brought).starts_with("OVER"));
-    assert_eq!(used(&service), ["user:7 - (ban) +0 -2 requests 0/1"]);
+    assert_eq!(used(&service), ["user:7 - global ban +0 -2 requests 0/1"]);
     brought.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 9, unit: 3 });
     assert!(service.says(&brought).starts_with("OVER"));
-    assert_eq!(used(&service), ["user:7 - (ban) +0 -2 requests 0/1"]);
+    assert_eq!(used(&service), ["user:7 - global ban +0 -2 requests 0/1"]);
 }
