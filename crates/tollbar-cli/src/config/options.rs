@@ -144,12 +144,14 @@ const OPTIONS: &[OptionRow] = &[
     row("headers", &[
         (Http, "clients_are_told_of_their_limits_in_the_headers_that_are_chosen"),
         (ForwardAuth, "clients_are_told_of_their_limits_in_the_headers_that_are_chosen"),
+        (ExtAuthz, "clients_of_ext_authz_see_the_headers_that_are_chosen_and_come_back_at_different_times"),
         (Envoy, "exactly_so_many_come_through_and_the_others_are_told"),
         (Gateway, "clients_are_told_of_their_limits_in_the_headers_that_are_chosen"),
     ]),
     row("retry_jitter", &[
         (Http, "denied_clients_are_told_to_come_back_at_different_times"),
         (ForwardAuth, "denied_clients_are_told_to_come_back_at_different_times"),
+        (ExtAuthz, "clients_of_ext_authz_see_the_headers_that_are_chosen_and_come_back_at_different_times"),
         (Envoy, "denied_clients_are_told_to_come_back_at_different_times"),
         (Gateway, "denied_clients_are_told_to_come_back_at_different_times"),
     ]),

@@ -1,5 +1,7 @@
 //! Calls of Envoy's filter `ext_authz` to the real daemon. Envoy itself is in the tests of proxies.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use tollbar_proto::envoy::config::core::v3::address::Address as AddressKind;
 use tollbar_proto::envoy::config::core::v3::{Address, SocketAddress};
 use tollbar_proto::envoy::service::auth::v3::attribute_context::{HttpRequest, Peer, Request};
@@ -60,6 +62,38 @@ pub(crate) fn status_of(response: &CheckResponse) -> i32 {
         HttpResponse::OkResponse(_) if code == 0 => 200,
         HttpResponse::DeniedResponse(denied) if code != 0 => denied.status.as_ref().unwrap().code,
         other => panic!("{code} with {other:?}"),
+    }
+}
+
+/// The headers that an answer has for Envoy's client.
+pub(crate) fn headers_of(response: CheckResponse) -> BTreeMap<String, String> {
+    let options = match response.http_response.unwrap() {
+        HttpResponse::OkResponse(ok) => ok.response_headers_to_add,
+        HttpResponse::DeniedResponse(denied) => denied.headers,
+        HttpResponse::ErrorResponse(error) => panic!("{error:?}"),
+    };
+    let lines = options.into_iter().filter_map(|option| option.header);
+    lines.map(|line| (line.key, line.value)).collect()
+}
+
+#[test]
+fn clients_of_ext_authz_see_the_headers_that_are_chosen_and_come_back_at_different_times() {
+    let scratch = Scratch::new("ext-authz-headers");
+    let rules = "rules: [{ name: a, limit: 1/day, algorithm: fixed_window }]";
+    let rules = scratch.file("rules.yaml", rules);
+    for (jitter, has_jitter) in [("1h", true), ("off", false)] {
+        let flags = ["--rules", &rules, "--headers", "split", "--retry-jitter", jitter];
+        let daemon = Daemon::start(&flags);
+        let mut client = ExtAuthzClient::connect(&daemon);
+        let mut ask = || headers_of(client.check(held("192.0.2.1", "GET", "/", None)));
+        let allowed = ask();
+        assert_eq!(allowed["ratelimit-limit"], "1");
+        assert!(!allowed.contains_key("x-ratelimit-limit"), "{allowed:?}");
+        let waits = (0..30).map(|_| ask()["retry-after"].parse().unwrap());
+        let waits: BTreeSet<u64> = waits.collect();
+        assert_eq!(waits.len() > 4, has_jitter, "{waits:?}");
+        drop(client);
+        assert_eq!(daemon.stop(), 0);
     }
 }
 

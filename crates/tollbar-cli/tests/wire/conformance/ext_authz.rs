@@ -8,7 +8,7 @@ use super::forward_auth::{client_address, headers, serve};
 use super::step::{Expect, Step};
 use super::{Answer, COUNTED, WITHOUT_STORE, go_through, limit_headers};
 use crate::common::Scratch;
-use crate::ext_authz::{ExtAuthzClient, held, status_of};
+use crate::ext_authz::{ExtAuthzClient, headers_of, held, status_of};
 
 #[test]
 fn ext_authz_answers_as_the_tables_say() {
@@ -27,10 +27,9 @@ fn ext_authz_answers_as_the_tables_say() {
 
 fn answer(step: &Step, response: CheckResponse) -> Answer {
     let status = status_of(&response);
-    let (lines, body) = match response.http_response.unwrap() {
-        HttpResponse::OkResponse(ok) => (ok.response_headers_to_add, None),
-        HttpResponse::DeniedResponse(denied) => (denied.headers, Some(denied.body)),
-        HttpResponse::ErrorResponse(error) => panic!("{error:?}"),
+    let body = match response.http_response.as_ref().unwrap() {
+        HttpResponse::DeniedResponse(denied) => Some(denied.body.clone()),
+        HttpResponse::OkResponse(_) | HttpResponse::ErrorResponse(_) => None,
     };
     if step.path == "/jobs" {
         // Envoy does not say when a request is over, so such rules are refused.
@@ -38,10 +37,8 @@ fn answer(step: &Step, response: CheckResponse) -> Answer {
         assert!(body.unwrap().contains("limits what is in flight"));
         return Answer::only(step.expected.outcome);
     }
-    let header = |name: &str| {
-        let mut lines = lines.iter().filter_map(|option| option.header.as_ref());
-        lines.find(|line| line.key == name).map(|line| line.value.as_str())
-    };
+    let lines = headers_of(response);
+    let header = |name: &str| lines.get(name).map(String::as_str);
     let denial = body.map(|body| serde_json::from_str(&body).unwrap());
     let answer = limit_headers::answer_of_any_status(step, header, denial.as_ref());
     let expected = match answer.outcome {
