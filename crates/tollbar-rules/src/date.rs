@@ -54,6 +54,9 @@ pub fn readable_instant(instant: Timestamp) -> String {
     format!("{} {month} {}, {:02}:{:02} UTC", at.day(), at.year(), at.hour(), at.minute())
 }
 
+/// How much later than its decision a denial is recorded, at most.
+const READING_SLACK: Duration = Duration::from_secs(1);
+
 /// Returns how long a wait from `start` on lasts, for people: `9 s`, `5 min`, `14 days (until 1 Dec 2026, 00:00 UTC)`. A
 /// wait of two hours and more is rounded down, because its end is there too.
 #[must_use]
@@ -63,7 +66,9 @@ pub fn readable_wait(wait: Duration, start: Timestamp) -> String {
         seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
         seconds => format!("{} days", seconds / 86_400),
     };
-    format!("{roughly} (until {})", readable_instant(start.after(wait)))
+    // A denial is recorded a little after it was decided. Without the slack, a wait until midnight would be until 00:01.
+    let end = start.after(wait.saturating_sub(READING_SLACK));
+    format!("{roughly} (until {})", readable_instant(end))
 }
 
 /// `+05:30` as minutes east of UTC; `Z` is none.
@@ -155,7 +160,8 @@ mod tests {
             (300_001, "6 min"),
             (7_200_000, "2 h (until 16 Nov 2026, 21:18 UTC)"),
             (1_226_565_907, "14 days (until 1 Dec 2026, 00:00 UTC)"),
-            (1_226_565_908, "14 days (until 1 Dec 2026, 00:01 UTC)"),
+            (1_226_566_907, "14 days (until 1 Dec 2026, 00:00 UTC)"),
+            (1_226_566_908, "14 days (until 1 Dec 2026, 00:01 UTC)"),
         ] {
             assert_eq!(readable_wait(Duration::from_millis(wait_ms), monday), text);
         }
