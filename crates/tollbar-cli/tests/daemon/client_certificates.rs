@@ -18,8 +18,8 @@ const LISTENERS: [(&str, &[u8], &[u8]); 5] = [
     ("https", HTTP, b"HTTP/1.1 200"),
     ("grpcs", HTTP2, b"\0\0"),
     ("resps", b"*1\r\n$4\r\nPING\r\n", b"+PONG"),
-    // There is no upstream.
-    ("proxys", HTTP, b"HTTP/1.1 502"),
+    // There is no upstream: 502, or 503 once the breaker knows.
+    ("proxys", HTTP, b"HTTP/1.1 50"),
     ("admins", HTTP, b"HTTP/1.1 200"),
 ];
 

@@ -156,7 +156,7 @@ fn open_metrics_shows_decisions_to_look_at_and_never_a_client() {
             series.contains("rule=\"tiered\"") && series.ends_with("outcome=\"deny\"}")
         };
         let denials: Vec<_> = open.exemplars.keys().filter(is_denial).collect();
-        let of_tier = denials.iter().filter(|series| series.contains(&tier[..3])).count();
+        let of_tier = denials.iter().filter(|series| series.contains(&tier[..2])).count();
         assert_eq!(of_tier, 1, "{tier}: {denials:?}");
     }
     // Of a hundred checks in memory some are timed: one in 16.

@@ -189,7 +189,10 @@ proptest! {
                     let all: Vec<_> = verdict.decisions().map(decided).collect();
                     (verdict.outcome(), verdict.rule().map(|rule| rule.name.clone()), all)
                 };
-                prop_assert_eq!(peeked(&engine), peeked(&fresh));
+                // A look-up that names no tier goes by the latest one, which only `engine` has seen.
+                if attributes.iter().any(|(name, _)| *name == "tier") {
+                    prop_assert_eq!(peeked(&engine), peeked(&fresh));
+                }
                 let _ = engine.check(&request);
             }
         }
