@@ -72,7 +72,8 @@ impl AsyncEngine {
         let is_reservation = reserve_for.is_some();
         self.selector(&verdict.snapshot, request, is_reservation, &mut NoObserver)
             .select_among(matching, &mut selection);
-        self.share_new_keys(&verdict.snapshot, request, &mut selection, Visit::by(request));
+        let visit = Visit::by(request, is_reservation);
+        self.share_new_keys(&verdict.snapshot, request, &mut selection, visit);
         let name = self.prepare(request, reserve_for, &mut selection, verdict)?;
         let marks = name.marks(&self.charge_ids, reserve_for);
         let Verdict { snapshot, decisions, .. } = verdict;
@@ -100,7 +101,8 @@ impl AsyncEngine {
         verdict: &mut Verdict,
     ) -> Option<Hold> {
         let request = &*verdict.snapshot.fold(request);
-        self.share_new_keys(&verdict.snapshot, request, selection, Visit::by(request));
+        let visit = Visit::by(request, reserve_for.is_some());
+        self.share_new_keys(&verdict.snapshot, request, selection, visit);
         let name = self.prepare(request, reserve_for, selection, verdict)?;
         let marks = name.marks(&self.charge_ids, reserve_for);
         let selection = &*selection;

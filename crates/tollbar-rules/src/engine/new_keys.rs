@@ -34,9 +34,9 @@ pub(crate) enum Visit {
 }
 
 impl Visit {
-    /// The look that a request takes: a cost of 0 peeks.
-    pub(super) fn by(request: &Request<'_>) -> Self {
-        if request.cost() == 0 { Self::Peek } else { Self::Counted }
+    /// The look that a request takes. A cost of 0 peeks, but not in a reservation, which may be settled for more.
+    pub(super) fn by(request: &Request<'_>, is_reservation: bool) -> Self {
+        if request.cost() == 0 && !is_reservation { Self::Peek } else { Self::Counted }
     }
 }
 

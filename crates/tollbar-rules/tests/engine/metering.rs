@@ -230,15 +230,9 @@ fn a_settlement_corrects_what_was_reserved_on_the_day_of_the_charge() {
     let receipts = [(); 4].map(|()| noted_receipt(&engine, request, &clock));
     clock.advance(Duration::from_secs(5));
     for (receipt, spent, expected) in [
-<<<<<<< Updated upstream
         (0, Some(10), ["a acme user:7 (everybody) -60 0", "c acme user:7 7 -30 0"]),
         (1, Some(0), ["a acme user:7 (everybody) -80 -1", "c acme user:7 7 -40 0"]),
         (2, Some(50), ["a acme user:7 (everybody) +20 0", "c acme user:7 7 +10 0"]),
-=======
-        (0, Some(10), ["one acme user:7 7 -30 0", "twice acme user:7 (everybody) -60 0"]),
-        (1, Some(0), ["one acme user:7 7 -40 -1", "twice acme user:7 (everybody) -80 0"]),
-        (2, Some(50), ["one acme user:7 7 +10 0", "twice acme user:7 (everybody) +20 0"]),
->>>>>>> Stashed changes
     ] {
         let expected = expected.map(|each| format!("99 {each}")).join(", ");
         assert_eq!(settle(&engine, &receipts[receipt], spent), expected, "{spent:?}");

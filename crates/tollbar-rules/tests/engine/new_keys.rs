@@ -8,7 +8,9 @@ use std::time::Duration;
 use tollbar::{Batch, MemoryStore, Reply, Store};
 use tollbar_rules::{AsyncEngine, Engine, RuleFile};
 
-use crate::support::{answer, ask, check, clock, engine_at, engine_without_store, expect, rules};
+use crate::support::{
+    answer, ask, check, clock, engine_at, engine_without_store, expect, reserve, rules,
+};
 
 const PER_IP: &str = "rules: [{ name: ip, per: [ip], limit: 10/h, new_keys: 100/min }]";
 
@@ -116,6 +118,16 @@ fn looking_brings_no_new_key() {
     assert_eq!((shared.remaining, &*shared.subject), (1, "ip:203.0.113.0/24"));
     assert_eq!(usage("GET / ip=203.0.113.1")[0].remaining, 2);
     assert_eq!(limited(&engine), 2);
+}
+
+/// It may be settled for any cost: otherwise it would give every name a counter of its own.
+#[test]
+fn a_reservation_of_nothing_brings_a_new_key() {
+    let engine = engine_at("rules: [{ name: ip, per: [ip], limit: 9/h, new_keys: 1/h }]", &clock());
+    let reserved = reserve(&engine, "GET / ip=203.0.113.1 cost=0", Duration::from_mins(1));
+    assert!(reserved.verdict.is_allowed());
+    expect(&engine, &[("GET / ip=203.0.113.2", "allow ip 8")]);
+    assert_eq!(limited(&engine), 1);
 }
 
 #[test]
