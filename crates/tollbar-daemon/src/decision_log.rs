@@ -64,8 +64,8 @@ pub struct Denial {
 pub(crate) struct LoggedRequest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_path")]
-    path: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<LoggedPath<'a>>,
     #[serde(skip_serializing_if = "LoggedAttributes::is_empty")]
     attributes: LoggedAttributes<'a>,
     cost: u64,
@@ -77,6 +77,11 @@ pub(crate) struct LoggedRequest<'a> {
     subject: Option<&'a str>,
 }
 
+/// A path that is written so that it is read back as it was: a `?` or `#` in it was encoded, or it would have ended the
+/// path.
+#[derive(Debug, Clone, Copy)]
+struct LoggedPath<'a>(&'a str);
+
 #[derive(Debug, Clone, Copy)]
 struct LoggedAttributes<'a>(&'a [(&'a str, &'a str)]);
 
@@ -85,7 +90,7 @@ impl<'a> LoggedRequest<'a> {
         Self {
             method: Some(request.method()),
             // Of this reading the other one follows, and not the other way round.
-            path: Some(request.path_with_slashes_kept().unwrap_or(request.path())),
+            path: Some(LoggedPath(request.path_with_slashes_kept().unwrap_or(request.path()))),
             attributes: LoggedAttributes(request.attributes()),
             cost: request.cost(),
             criticality: Some(request.criticality())
@@ -123,7 +128,8 @@ impl<'a> LoggedRequest<'a> {
     /// `None` where it is too long. What is sure to be is not even written.
     fn text(&self) -> Option<Box<str>> {
         let attributes = self.attributes.0.iter().map(|(name, value)| name.len() + value.len());
-        let texts = [self.path, self.subject].into_iter().flatten().map(str::len);
+        let texts = [self.path.map(|path| path.0), self.subject];
+        let texts = texts.into_iter().flatten().map(str::len);
         if attributes.chain(texts).sum::<usize>() > REQUEST_BYTES_MAX {
             return None;
         }
@@ -132,13 +138,13 @@ impl<'a> LoggedRequest<'a> {
     }
 }
 
-/// Writes a path that is read back as it was: a `?` or `#` in it was encoded, or it would have ended the path.
-fn write_path<S: Serializer>(path: &Option<&str>, to: S) -> Result<S::Ok, S::Error> {
-    match path {
-        Some(path) if path.contains(['?', '#']) => {
-            to.serialize_str(&path.replace('?', "%3F").replace('#', "%23"))
+impl Serialize for LoggedPath<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if self.0.contains(['?', '#']) {
+            to.serialize_str(&self.0.replace('?', "%3F").replace('#', "%23"))
+        } else {
+            to.serialize_str(self.0)
         }
-        path => path.serialize(to),
     }
 }
 

@@ -7,7 +7,7 @@ use tollbar_http::{HeaderStyle, RetryJitter};
 #[derive(Debug, Clone, Copy, Args)]
 pub struct HeaderFlags {
     /// Which headers tell clients of their limits: x (X-RateLimit-Limit, -Remaining, -Reset), ietf (RateLimit-Policy,
-    /// RateLimit), split (RateLimit-Limit, -Remaining, -Reset), several of them with commas between, or none. If it is
+    /// `RateLimit`), split (RateLimit-Limit, -Remaining, -Reset), several of them with commas between, or none. If it is
     /// absent, x,ietf over HTTP and none through Envoy
     #[arg(long, env = "TOLLBAR_HEADERS", value_name = "WHICH")]
     headers: Option<HeaderStyle>,

@@ -162,15 +162,20 @@ pub(crate) fn routes() -> ApiRouter<Arc<Admin>> {
             |request: AuthorizedRequest<SeeAll>, body: ExplainBody|
             async { request.admin.api.explain(&body.0).await.map_err(Problem::from) } => Explanation;
     };
-    let open = routes! {
+    ApiRouter::new().nest("/v1/rate-limit", api).merge(open_routes()).fallback(async || Problem::not_found(UNKNOWN))
+}
+
+/// Returns the routes that need no token.
+#[rustfmt::skip]
+fn open_routes() -> ApiRouter<Arc<Admin>> {
+    routes! {
         get "/healthz" "Health" "200 while the daemon answers" []
             |request: PublicRequest| always(request.admin.health()) => Json;
         get "/openapi.json" "OpenApi" "This document" []
             |_call: PublicRequest| always(openapi::document()) => Document;
         get "/docs" "Page" "This document for people" []
             |_call: PublicRequest| always(docs_page::html()) => Page;
-    };
-    ApiRouter::new().nest("/v1/rate-limit", api).merge(open).fallback(async || Problem::not_found(UNKNOWN))
+    }
 }
 
 /// Returns a ready answer, for operations that cannot fail.

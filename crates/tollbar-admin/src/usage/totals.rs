@@ -32,12 +32,15 @@ pub(crate) enum LineKind {
     Total,
 }
 
+/// The name of a group, its requests, and its tokens by rule.
+type GroupSums = (String, UsageAmounts, Vec<(String, UsageAmounts)>);
+
 /// Makes lines of the sums of a database, which come in the order of groups.
 #[derive(Debug)]
 pub(crate) struct Totals {
     by: UsageGroup,
-    /// The group that is being read, its requests, and its tokens by rule.
-    group: Option<(String, UsageAmounts, Vec<(String, UsageAmounts)>)>,
+    /// The group that is being read.
+    group: Option<GroupSums>,
     all: UsageAmounts,
     rules: BTreeMap<String, UsageAmounts>,
 }
@@ -85,11 +88,7 @@ impl Totals {
         lines
     }
 
-    fn lines_of(
-        &self,
-        group: Option<(String, UsageAmounts, Vec<(String, UsageAmounts)>)>,
-        rules: &RuleSet,
-    ) -> Vec<TotalsLine> {
+    fn lines_of(&self, group: Option<GroupSums>, rules: &RuleSet) -> Vec<TotalsLine> {
         let Some((name, sum, of_rules)) = group else {
             return Vec::new();
         };
@@ -190,7 +189,9 @@ mod tests {
             lines.extend(totals.read(sum, &rules));
         }
         lines.extend(totals.finish(&rules));
-        lines.iter().for_each(|line| line.write_csv(&mut text));
+        for line in &lines {
+            line.write_csv(&mut text);
+        }
         text.split_terminator("\r\n").map(str::to_owned).collect()
     }
 

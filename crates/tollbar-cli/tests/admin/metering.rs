@@ -293,7 +293,7 @@ const FLEET_RULES: &str = "rules:
 /// What each rule multiplies a cost by.
 const FACTORS: [(&str, i64); 3] = [("per_client", 1), ("double", 2), ("per_tenant", 1)];
 
-/// Tokens of each client under each rule, and its requests under the rule ``.
+/// Tokens of each client under each rule, and its requests under the empty name.
 type Usage = BTreeMap<(String, String), i64>;
 
 fn add(usage: &mut Usage, client: &str, tokens: i64, requests: i64) {

@@ -231,7 +231,7 @@ fn without_the_daemon_haproxy_does_as_it_is_told() {
     without_the_daemon(ProxyKind::Haproxy, 503, &[opened]);
 }
 
-/// HAProxy's own client asked a daemon that hangs four times, for a second each.
+/// The Lua client of `haproxy` asked a daemon that hangs four times, for a second each.
 #[test]
 fn haproxy_waits_three_seconds_for_a_daemon_that_hangs() {
     let shipped = ("TIMEOUT_S = 30", "TIMEOUT_S = 3");

@@ -644,7 +644,7 @@ fn an_explanation_has_everything_that_the_denial_was_made_from() {
     let headers = format!("user=X-User-Id,{}", names.join(","));
     let daemon = Daemon::start(&[&flags[..], &trusted, &["--trusted-headers", &headers]].concat());
     let long = "\"".repeat(500);
-    let lines: String = (0..9).map(|at| format!("x-a{at}: {long}\r\n")).collect();
+    let lines = (0..9).map(|at| format!("x-a{at}: {long}\r\n")).collect::<Vec<_>>().concat();
     let ask = || {
         let stream = TcpStream::connect(daemon.address("proxy")).unwrap();
         let head = format!(

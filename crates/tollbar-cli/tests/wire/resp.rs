@@ -153,7 +153,7 @@ fn transactions_are_answered_as_redis_does() {
         &["Host: x", "PING"],
         &["MULTI", "post", "EXEC"],
     ] {
-        let input: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        let input = format!("{}\r\n", lines.join("\r\n"));
         let expected = exchange_with(&format!("127.0.0.1:{}", redis.port()), input.as_bytes());
         // Some of our errors say more.
         let expected =

@@ -61,7 +61,9 @@ pub(crate) fn read_repeated(
     read_decisions(reader.0, entries)?;
     let ttl_us = u64::try_from(once.ttl.as_micros()).unwrap_or(u64::MAX);
     let charged_at = Timestamp::from_micros(remembered_until_us.saturating_sub(ttl_us));
-    entries.iter_mut().for_each(|entry| entry.mark_repeat_of(charged_at));
+    for entry in entries {
+        entry.mark_repeat_of(charged_at);
+    }
     Ok(())
 }
 

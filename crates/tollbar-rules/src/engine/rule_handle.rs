@@ -173,7 +173,9 @@ impl AsyncRuleHandle<'_> {
             };
             for other in others {
                 other.retain(|read| read.is_used && !is_shared(read));
-                other.iter_mut().for_each(|read| read.usage.is_current = false);
+                for read in other {
+                    read.usage.is_current = false;
+                }
             }
         }
         Ok(tiers.into_iter().flatten().map(|read| read.usage).collect())

@@ -40,6 +40,9 @@ pub(crate) struct SelectedLimit {
     pub(crate) key: (usize, usize),
 }
 
+/// A rule with tiers, the tier of the request, and where its key begins and ends among the keys.
+type SelectedTier = (ItemId, Tier, (usize, usize));
+
 /// What a request is to be checked against.
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
@@ -64,7 +67,7 @@ pub(crate) struct Selection {
     /// Rules that let the request pass, and why, in their order.
     passes: SmallVec<[(ItemId, StoredReason); 1]>,
     /// The rules with tiers that apply, the tier of each, and where its key is among the keys. Some may come twice.
-    pub(super) tiers: SmallVec<[(ItemId, Tier, (usize, usize)); 2]>,
+    pub(super) tiers: SmallVec<[SelectedTier; 2]>,
     /// The last key that was written by each recipe.
     written: SmallVec<[(RecipeId, (usize, usize)); 4]>,
 }

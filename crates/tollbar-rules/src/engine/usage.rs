@@ -128,10 +128,7 @@ fn quoted(names: &[String]) -> Vec<String> {
 /// Joins words: `a, b and c`.
 fn and(words: &[String]) -> String {
     match words {
-        [first @ .., before, last] => {
-            let first: String = first.iter().map(|word| format!("{word}, ")).collect();
-            format!("{first}{before} and {last}")
-        }
+        [before @ .., last] if !before.is_empty() => format!("{} and {last}", before.join(", ")),
         words => words.concat(),
     }
 }

@@ -250,7 +250,9 @@ impl UsageSums {
         let rules = context.admin.daemon.engine.rules();
         let sum_of = |of_rules: &BTreeMap<String, UsageAmounts>| {
             let mut all = UsageAmounts::default();
-            of_rules.values().for_each(|sum| all.add(*sum));
+            for sum in of_rules.values() {
+                all.add(*sum);
+            }
             all
         };
         let mut all: Vec<_> =
@@ -258,11 +260,12 @@ impl UsageSums {
         all.sort_by_key(|entry| std::cmp::Reverse(size(&entry.2)));
         let row = |(name, of_rules, sum): (&String, &BTreeMap<_, _>, UsageAmounts)| {
             let is_rule = by == UsageGroup::Rule;
-            let [admitted, denied] = match is_rule {
-                true => [sum.admitted, sum.denied],
-                false => [sum.admitted_requests, sum.denied_requests],
-            }
-            .map(count);
+            let sums = if is_rule {
+                [sum.admitted, sum.denied]
+            } else {
+                [sum.admitted_requests, sum.denied_requests]
+            };
+            let [admitted, denied] = sums.map(count);
             let share = Share { part: denied.0, whole: admitted.0.saturating_add(denied.0) };
             let tokens = |(rule, sum): (&String, &UsageAmounts)| {
                 format!("{}: {}", name_of_rule(rule, &rules), count(sum.admitted))

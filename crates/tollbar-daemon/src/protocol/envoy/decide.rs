@@ -80,12 +80,7 @@ impl Envoy {
         let is_rejected = plan.is_rejected();
         let part_count = plan.checks.len() + plan.charges.len() + usize::from(is_rejected);
         let is_joint = self.config.charge == ChargeBy::AllOrNone && part_count > 1;
-        for (at, step) in plan.steps.iter().enumerate() {
-            if let DescriptorStep::Reject(why) = step {
-                self.daemon
-                    .reject(&format!("domain `{}`, descriptors[{at}]: {why}", request.domain));
-            }
-        }
+        self.report_rejections(request, &plan);
         let mut checked = Vec::with_capacity(plan.checks.len());
         for check in &plan.checks {
             // Denied as it is: the rest is only looked at.
@@ -161,34 +156,57 @@ impl Envoy {
                 self.daemon.count(Outcome::NoRule);
             }
         }
-        let is_given_back = is_joint && is_call_denied;
-        if is_given_back {
+        if is_joint && is_call_denied {
             self.give_back(checked.iter()).await;
+            for CheckedRequest { unmetered, .. } in &mut checked {
+                unmetered.take_if(|verdict| verdict.is_allowed());
+            }
         }
         if self.daemon.is_metered() {
-            let mut usage = CallUsage {
-                daemon: &self.daemon,
-                is_denied: is_call_denied,
-                is_request_counted: false,
-            };
-            for (check, checked) in plan.checks.iter().zip(&checked) {
-                if let Some(verdict) = &checked.unmetered
-                    && !(is_given_back && verdict.is_allowed())
-                    && let Ok(rule_request) = check.request.request(check.cost)
-                {
-                    verdict.meter(&rule_request, |record| usage.count(record));
-                }
-            }
-            for (at, cost) in denied_by_ban.into_iter().filter(|(_, cost)| *cost > 0) {
-                let amounts = UsageAmounts::of_request(cost, false, true);
-                let facts: Vec<_> = facts_of(&request.descriptors[at]).collect();
-                meter_standalone(GLOBAL_BAN, &facts, amounts, |record| usage.count(record));
-            }
-            for (charge, reading) in charges.iter().zip(counted.iter().flatten()) {
-                self.meter_charge(request, charge, *reading, &mut usage);
-            }
+            let counted = counted.as_deref().unwrap_or_default();
+            self.meter_call(request, &plan, &checked, &denied_by_ban, counted, is_call_denied);
         }
         Ok(results)
+    }
+
+    /// Logs and counts the descriptors that cannot be decided.
+    fn report_rejections(&self, request: &RateLimitRequest, plan: &ChargePlan<'_>) {
+        for (at, step) in plan.steps.iter().enumerate() {
+            if let DescriptorStep::Reject(why) = step {
+                self.daemon
+                    .reject(&format!("domain `{}`, descriptors[{at}]: {why}", request.domain));
+            }
+        }
+    }
+
+    /// Counts the usage of a call: by rules, of descriptors that a ban denies, and by counters. `counted` is empty if they
+    /// were not read.
+    fn meter_call(
+        &self,
+        request: &RateLimitRequest,
+        plan: &ChargePlan<'_>,
+        checked: &[CheckedRequest],
+        denied_by_ban: &[(usize, u64)],
+        counted: &[CounterReading],
+        is_denied: bool,
+    ) {
+        let daemon = &self.daemon;
+        let mut usage = CallUsage { daemon, is_denied, is_request_counted: false };
+        for (check, checked) in plan.checks.iter().zip(checked) {
+            if let Some(verdict) = &checked.unmetered
+                && let Ok(rule_request) = check.request.request(check.cost)
+            {
+                verdict.meter(&rule_request, |record| usage.count(record));
+            }
+        }
+        for (at, cost) in denied_by_ban.iter().filter(|(_, cost)| *cost > 0) {
+            let amounts = UsageAmounts::of_request(*cost, false, true);
+            let facts: Vec<_> = facts_of(&request.descriptors[*at]).collect();
+            meter_standalone(GLOBAL_BAN, &facts, amounts, |record| usage.count(record));
+        }
+        for (charge, reading) in plan.charges.iter().zip(counted) {
+            self.meter_charge(request, charge, *reading, &mut usage);
+        }
     }
 
     /// Counts the usage of one charge. Shadows are not usage; hits that are taken back are usage below zero.
