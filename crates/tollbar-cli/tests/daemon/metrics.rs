@@ -7,6 +7,9 @@ use std::fmt::Write;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use crate::common::{Daemon, Scratch, status};
 use scrape::{OPEN_METRICS, Scrape};
@@ -331,6 +334,23 @@ fn a_lost_store_shows_in_errors_the_breaker_and_false_rejections() {
     assert_eq!(daemon.stop(), 0);
 }
 
+/// Waits for the connection over which a request comes. The gateway also connects when it starts, and may keep that
+/// connection for the first request.
+fn accept_request(upstream: TcpListener) -> TcpStream {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in upstream.incoming() {
+            let (mut stream, sender) = (stream.unwrap(), sender.clone());
+            thread::spawn(move || {
+                if stream.read_exact(&mut [0]).is_ok() {
+                    let _ = sender.send(stream);
+                }
+            });
+        }
+    });
+    receiver.recv_timeout(Duration::from_mins(1)).expect("a request reaches the upstream")
+}
+
 #[test]
 fn a_permit_of_the_gateway_that_is_not_renewed_is_counted_and_logged() {
     let scratch = Scratch::new("metrics-holds");
@@ -347,7 +367,7 @@ fn a_permit_of_the_gateway_that_is_not_renewed_is_counted_and_logged() {
     assert!(scrapes.any(|scrape| scrape.get("tollbar_store_up") == 1));
     let mut client = TcpStream::connect(daemon.address("proxy")).unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    let _held = upstream.accept().unwrap();
+    let _held = accept_request(upstream);
     assert_eq!(Scrape::fetch(&daemon, "").get("tollbar_hold_failures_total"), 0);
     redis.kill();
     let line = daemon.logged("permit or reservation was not renewed or given back");

@@ -56,7 +56,7 @@ const TABLE: &[(&str, &[u8], &str)] = &[
     (
         "/v1/check",
         b"{\"cost\":-1}",
-        "the body cannot be used: invalid value: integer `-1`, expected a whole number of at least 0",
+        "the body cannot be used: invalid type: integer `-1`, expected a whole number of at least 0",
     ),
     (
         "/v1/check",
@@ -129,7 +129,7 @@ const TABLE: &[(&str, &[u8], &str)] = &[
     (
         "/v1/commit",
         b"{\"receipt\":\"x\",\"cost\":-1}",
-        "the body cannot be used: invalid value: integer `-1`",
+        "the body cannot be used: invalid type: integer `-1`, expected a whole number of at least 0",
     ),
     ("/v1/commit", b"{\"receipt\":\"nonsense\"}", ""),
     ("/v1/cancel", b"{\"receipt\":\"\"}", ""),
@@ -141,7 +141,7 @@ const TABLE: &[(&str, &[u8], &str)] = &[
     (
         "/v1/release",
         b"{\"lease\":\"nonsense\"}",
-        "this lease was not given out here: send it unchanged",
+        "this is no lease: send the text exactly as a check gave it out",
     ),
     (
         "/v1/release",
@@ -151,7 +151,7 @@ const TABLE: &[(&str, &[u8], &str)] = &[
     (
         "/v1/renew",
         b"{\"lease\":\"nonsense\"}",
-        "this lease was not given out here: send it unchanged",
+        "this is no lease: send the text exactly as a check gave it out",
     ),
     (
         "/v1/release",
@@ -177,7 +177,7 @@ const TABLE: &[(&str, &[u8], &str)] = &[
     (
         "/v1/check/batch",
         b"{\"requests\":[{\"cost\":1},{\"cost\":-1}]}",
-        "the body cannot be used: invalid value: integer `-1`",
+        "the body cannot be used: invalid type: integer `-1`, expected a whole number of at least 0",
     ),
 ];
 
