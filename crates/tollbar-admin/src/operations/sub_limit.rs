@@ -163,7 +163,7 @@ impl<'r> SustainedRate<'r> {
 
     fn lowest(limits: &'r [Limit]) -> Option<Self> {
         let rates = limits.iter().filter(|limit| !limit.policy().has_permits()).map(|by| {
-            let window_us = by.policy().window().as_micros().max(1);
+            let window_us = by.policy().limit_window().as_micros().max(1);
             Self { limit: by.policy().limit(), window_us, by }
         });
         rates.reduce(|least, rate| if least.is_above(rate) { rate } else { least })

@@ -153,6 +153,7 @@ fn a_sub_limit_never_gives_more_than_the_operator_does() {
         json!({ "maxRequests": 24000 }),
         json!({ "maxRequests": 1, "windowSeconds": 4 }),
         json!({ "maxRequests": null, "windowSeconds": null, "limit": ["10/s", "500/h"] }),
+        json!({ "maxRequests": null, "windowSeconds": null, "limit": "0.25/s", "burst": 1 }),
         json!({ "mode": "shadow" }),
     ]
     .iter()
