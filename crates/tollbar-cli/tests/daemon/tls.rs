@@ -239,7 +239,7 @@ fn a_key_that_every_user_can_read_is_warned_of() {
 #[test]
 fn files_that_cannot_be_used_are_told_with_their_flag() {
     let files = CertificateFiles::new("tls-config");
-    let other = files.scratch.file("other.pem", &files.authority.issue("localhost").key);
+    let other = files.scratch.secret("other.pem", &files.authority.issue("localhost").key);
     let empty = files.scratch.file("empty.pem", "");
     let (cert, key) = (&*files.cert, &*files.key);
     for (args, told) in [

@@ -35,7 +35,6 @@ pub(super) struct RequestRecords {
 struct AnsweredRequest {
     asked: RequestContent,
     answers: Vec<ChargedAnswer>,
-    charged_at: Timestamp,
     until: Timestamp,
     replays: u8,
 }
@@ -68,6 +67,8 @@ impl Oracle {
             })
             .collect();
         let asked: RequestContent = (entries, once.map_or(0, |once| once.content));
+        let leases = batch.iter().filter_map(|each| each.policy.lease_ttl());
+        let ttl = leases.fold(once.map_or(Duration::MAX, |once| once.ttl), Duration::min);
         if let Some(once) = once
             && let Some(before) = self.records.answered.get_mut(once.request_id)
             && now < before.until
@@ -77,7 +78,9 @@ impl Oracle {
             }
             if before.replays < once.replays_max {
                 before.replays += 1;
-                let repeat_of = Some(before.charged_at);
+                let ttl_us = ttl.as_micros().try_into().unwrap_or(u64::MAX);
+                let charged_at_us = before.until.as_micros().saturating_sub(ttl_us);
+                let repeat_of = Some(Timestamp::from_micros(charged_at_us));
                 let again = |answer: &ChargedAnswer| ChargedAnswer { repeat_of, ..*answer };
                 return Ok(before.answers.iter().map(again).collect());
             }
@@ -91,10 +94,8 @@ impl Oracle {
         };
         if !answers.iter().zip(batch).any(is_denied) {
             if let Some(once) = once {
-                let leases = batch.iter().filter_map(|each| each.policy.lease_ttl());
-                let until = now.after(leases.fold(once.ttl, Duration::min));
-                let (answers, charged_at) = (answers.clone(), now);
-                let answered = AnsweredRequest { asked, answers, charged_at, until, replays: 0 };
+                let (answers, until) = (answers.clone(), now.after(ttl));
+                let answered = AnsweredRequest { asked, answers, until, replays: 0 };
                 self.records.answered.insert(once.request_id.to_vec(), answered);
             }
             if let Some(hold) = hold {

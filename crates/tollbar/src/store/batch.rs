@@ -134,6 +134,9 @@ impl<'a> Entry<'a> {
 
     /// When the charge was made that this answer repeats: the request was sent before under its
     /// [id](Once::request_id), and has paid nothing now. `None` for an answer of its own.
+    ///
+    /// Stores remember when an id ends, and subtract the [`Once::ttl`] that it is sent with now. The
+    /// time is that of the charge if an id always has the same `ttl`.
     #[must_use]
     pub fn repeat_of(&self) -> Option<Timestamp> {
         self.repeat_of
