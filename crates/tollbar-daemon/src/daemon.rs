@@ -357,6 +357,12 @@ impl Daemon {
         }
     }
 
+    /// True where checks are [finished](crate::finish::Finish) even if their client hangs up: usage is counted, and the
+    /// store is across a network.
+    pub(crate) fn finishes_checks(&self) -> bool {
+        self.is_metered() && !self.engine.answers_at_once()
+    }
+
     /// True where usage is counted.
     pub(crate) fn is_metered(&self) -> bool {
         self.tally.is_some()

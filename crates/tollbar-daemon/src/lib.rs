@@ -10,6 +10,7 @@
 //! | [`decision_log`], [`usage`] | the latest denials; who has used how much |
 //! | [`health`], [`shutdown`] | the health of its parts; the end in two steps |
 //! | [`clock_watch`] | whether somebody has set the machine's clock |
+//! | `finish` | checks that go on when their client hangs up |
 //! | [`tasks`], [`panics`] | what runs beside requests, and is started again; what ends by a mistake of ours |
 //! | [`problem`], [`openapi`] | errors and documents of both HTTP interfaces |
 //! | [`token`], [`auth_failures`], [`files`], [`count_flag`], [`duration_flag`], [`rfc3339`] | tokens of clients, wrong ones, small files, numbers and durations behind flags, times as text |
@@ -39,6 +40,7 @@ pub mod daemon;
 pub mod decision_log;
 pub mod duration_flag;
 pub mod files;
+pub(crate) mod finish;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod header_flags;

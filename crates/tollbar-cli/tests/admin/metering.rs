@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tollbar_admin::database::{
     PAGE_ROWS_MAX, PageRequest, Repository, UsageFilter, UsageGroup, UsageTotal,
 };
+use tollbar_proto::v1;
 use tollbar_testkit::redis::process::RedisProcess;
 
 const RULES: &str = "rules:
@@ -274,6 +275,77 @@ fn without_a_database_nothing_is_counted_and_no_file_is_made() {
     assert_eq!(daemon.check("7"), 200);
     assert_eq!(daemon.stop(), 0);
     assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
+}
+
+/// Returns when a script has reached Redis and waits there, because writes are paused.
+fn wait_for_paused_script(redis: &RedisProcess) {
+    let is_paused = |client: &str| client.contains("flags=b") && client.contains("cmd=evalsha");
+    while !redis.ask(&["CLIENT", "LIST"]).lines().any(is_paused) {
+        thread::yield_now();
+    }
+}
+
+/// Returns when the daemon has noticed that nobody is connected to `listener`.
+fn wait_for_hang_up(daemon: &Daemon, listener: &str, left: u32) {
+    let line = format!("tollbar_connections{{listener=\"{listener}\"}} {left}\n");
+    while !daemon.get_with("/metrics", "").contains(&line) {
+        thread::yield_now();
+    }
+}
+
+async fn check_over_grpc(address: String, message: v1::CheckRequest) -> v1::CheckResponse {
+    let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await;
+    let mut client = v1::limiter_client::LimiterClient::new(channel.unwrap());
+    client.check(message).await.unwrap().into_inner()
+}
+
+#[test]
+fn a_request_whose_client_hung_up_before_the_answer_is_metered_once_when_it_is_sent_again() {
+    let (scratch, redis) = (Scratch::new("metering-hung-up"), RedisProcess::start());
+    let (store, secret) = (redis.url(), scratch.secret("secret", &"5e".repeat(32)));
+    let flags = ["--store", &store, "--store-secret-file", &secret, "--store-deadline", "20s"];
+    let daemon = daemon(&scratch, &flags);
+    // The scripts are loaded, so that the paused command is the charge itself.
+    assert_eq!(daemon.check("warm"), 200);
+    let body = |id: &str| json!({ "attributes": { "user": "u" }, "cost": 3, "requestId": id });
+    assert_eq!(status(&daemon.post("/v1/check", &body("warm").to_string())), 200);
+
+    redis.ask(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let mut client = TcpStream::connect(daemon.address("http")).unwrap();
+    let text = body("over-http").to_string();
+    let length = text.len();
+    write!(
+        client,
+        "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{text}"
+    )
+    .unwrap();
+    wait_for_paused_script(&redis);
+    drop(client);
+    // The one that is left asks for the metrics.
+    wait_for_hang_up(&daemon, "http", 1);
+    redis.ask(&["CLIENT", "UNPAUSE"]);
+    assert_eq!(status(&daemon.post("/v1/check", &text)), 200);
+
+    redis.ask(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let message = v1::CheckRequest {
+        attributes: [("user".to_owned(), "u".to_owned())].into(),
+        cost: Some(3),
+        request_id: "over-grpc".to_owned(),
+        ..Default::default()
+    };
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let address = format!("http://{}", daemon.address("grpc"));
+    let clients = runtime();
+    clients.spawn(check_over_grpc(address.clone(), message.clone()));
+    wait_for_paused_script(&redis);
+    drop(clients);
+    wait_for_hang_up(&daemon, "grpc", 0);
+    redis.ask(&["CLIENT", "UNPAUSE"]);
+    assert!(runtime().block_on(check_over_grpc(address, message)).allowed);
+
+    assert_eq!(daemon.stop(), 0);
+    // 1 and 3 to begin with, and 3 by each of the two.
+    assert_eq!(written(&scratch), (10, 0));
 }
 
 /// How often nodes of the fleet write.

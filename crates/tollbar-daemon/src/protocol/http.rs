@@ -32,12 +32,14 @@ use std::sync::Arc;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
+use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use opentelemetry::context::FutureExt;
 use tollbar_http::Format;
 
 use super::forward_auth::{self, ForwardAuth, ProxyTrust};
 use crate::daemon::Daemon;
+use crate::finish::Finish;
 use crate::metrics::ProtocolName;
 use crate::net::http1::{self, Responder};
 use crate::net::phase_timer::PhaseTimer;
@@ -125,6 +127,15 @@ impl Http {
             Err(answer) => *answer,
             Ok(route) if !route.has_body() => api.answer(route, &head_ref, &[]).await,
             Ok(route) => match http1::read_body(body, BODY_BYTES_MAX, phase_timer).await {
+                Ok(body) if api.daemon.finishes_checks() => {
+                    let api = api.clone();
+                    Finish::new(Box::pin(async move {
+                        let Parts { method, uri, headers, .. } = &head;
+                        let head = RequestHead { method, uri, headers, peer };
+                        api.answer(route, &head, &body).await
+                    }))
+                    .await
+                }
                 Ok(body) => api.answer(route, &head_ref, &body).await,
                 Err(error) => api.refuse(route, &head_ref, &error.into()),
             },

@@ -22,6 +22,7 @@ use tracing::warn;
 
 use crate::auth_failures::WrongToken;
 use crate::daemon::Daemon;
+use crate::finish::Finish;
 use crate::metrics::Outcome;
 use crate::net::Peer;
 use crate::problem::Problem;
@@ -121,9 +122,17 @@ impl Service<Request<Incoming>> for AdmissionService {
         if request.uri().path() == EXT_AUTHZ_METHOD {
             request.extensions_mut().insert(Caller { peer: self.peer, time });
         }
+        // A call of `ext_authz` may wait in a queue, whose places are for clients that are still there.
+        let is_finished = self.daemon.finishes_checks() && request.uri().path() != EXT_AUTHZ_METHOD;
         let traces = self.daemon.traces.as_ref();
         let context = traces.and_then(|traces| traces.context_of(request.headers())).map(Box::new);
-        Call::Running { answer: self.routes.clone().call(request), time, timer: None, context }
+        let answer = self.routes.clone().call(request);
+        let answer = if is_finished {
+            Answer::Finished(Finish::new(answer))
+        } else {
+            Answer::Dropped(answer)
+        };
+        Call::Running { answer, time, timer: None, context }
     }
 }
 
@@ -132,13 +141,32 @@ impl Service<Request<Incoming>> for AdmissionService {
 pub(super) enum Call {
     Refused(Option<Response<Body>>),
     Running {
-        answer: <Routes as tonic::codegen::Service<Request<Incoming>>>::Future,
+        answer: Answer,
         time: Duration,
         /// Made only where there is something to wait for: most calls are answered at once.
         timer: Option<Pin<Box<Sleep>>>,
         /// The trace it is part of, where that is known and wanted.
         context: Option<Box<opentelemetry::Context>>,
     },
+}
+
+type RouteFuture = <Routes as tonic::codegen::Service<Request<Incoming>>>::Future;
+
+/// An answer that is made, and what becomes of it if the client hangs up.
+pub(super) enum Answer {
+    Dropped(RouteFuture),
+    Finished(Finish<RouteFuture>),
+}
+
+impl Future for Answer {
+    type Output = <RouteFuture as Future>::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Dropped(answer) => Pin::new(answer).poll(cx),
+            Self::Finished(answer) => Pin::new(answer).poll(cx),
+        }
+    }
 }
 
 impl Call {

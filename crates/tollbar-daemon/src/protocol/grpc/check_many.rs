@@ -14,6 +14,7 @@ use tonic::{Status, Streaming};
 
 use super::limiter::{decide, reject};
 use crate::daemon::Daemon;
+use crate::finish::Finish;
 use crate::shutdown::ShutdownSignal;
 
 /// Requests of one stream that are decided at once: a store across a network answers them together.
@@ -42,7 +43,16 @@ pub(super) fn responses(
     let responses = messages
         .map(move |message| {
             let daemon = Arc::clone(&daemon);
-            async move { Ok(answer(&daemon, message?).await) }
+            async move {
+                let message = message?;
+                if daemon.finishes_checks() {
+                    return Ok(Finish::new(Box::pin(
+                        async move { answer(&daemon, message).await },
+                    ))
+                    .await);
+                }
+                Ok(answer(&daemon, message).await)
+            }
         })
         .buffered(IN_FLIGHT_MAX);
     let stream_state = ResponseStream { responses, stopped, end: None, is_over: false };

@@ -47,7 +47,7 @@ enum CheckProgress<'b> {
 }
 
 /// Answers what is asked over HTTP.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Api {
     pub(super) daemon: Arc<Daemon>,
 }
