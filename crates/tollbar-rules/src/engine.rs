@@ -40,9 +40,6 @@ use crate::snapshot::Snapshot;
 use crate::verdict::Verdict;
 use crate::{Request, RuleSet, RuleSetError};
 
-/// How many keys this process counts while the store cannot answer.
-const LOCAL_KEYS_MAX: usize = 100_000;
-
 /// Checks requests against rules, over any store. Share one in an `Arc`.
 ///
 /// Over a [`MemoryStore`] every method answers without suspending. [`Engine`] is the form for counters
@@ -71,8 +68,8 @@ pub struct AsyncEngine {
     store: Arc<dyn Store>,
     /// `store` again, if it is in memory and answers at once.
     memory: Option<Arc<MemoryStore>>,
-    /// Counts this node's share while `store` cannot answer.
-    local: Arc<dyn Store>,
+    /// Counts this node's share while `store` cannot answer, once it could not.
+    local: OnceLock<MemoryStore>,
     /// For exemptions that end; counters go by the store's.
     clock: Arc<dyn Clock>,
     /// Names of requests that pay once, and of reservations.
@@ -269,13 +266,10 @@ impl<S> EngineBuilder<S> {
     }
 
     /// Returns a store in this process that goes by the builder's clock.
-    fn memory(&self, keys_max: Option<usize>) -> Arc<MemoryStore> {
+    fn memory(&self) -> Arc<MemoryStore> {
         let mut builder = MemoryStore::builder();
         if let Some(clock) = &self.clock {
             builder = builder.clock(Arc::clone(clock));
-        }
-        if let Some(keys_max) = keys_max {
-            builder = builder.max_keys(keys_max);
         }
         Arc::new(builder.build())
     }
@@ -294,7 +288,7 @@ impl EngineBuilder {
     pub fn build(self) -> Engine {
         let store: Arc<dyn Store> = match &self.store {
             Some(store) => store.clone(),
-            None => self.memory(None),
+            None => self.memory(),
         };
         let Self { rules, store: _, clock, receipt_key, request_id_ttl, request_id_replays } = self;
         let builder =
@@ -313,7 +307,6 @@ impl EngineBuilder<Arc<dyn Store>> {
     }
 
     fn build_unchecked(self) -> AsyncEngine {
-        let local = self.memory(Some(LOCAL_KEYS_MAX));
         let any: Arc<dyn Any + Send + Sync> = self.store.clone();
         let receipt_key = self.receipt_key.unwrap_or_else(ReceiptKey::random);
         AsyncEngine {
@@ -321,7 +314,7 @@ impl EngineBuilder<Arc<dyn Store>> {
             current: ArcSwap::from_pointee(Snapshot::new(self.rules, 1, None)),
             changing: Mutex::new(()),
             store: self.store,
-            local,
+            local: OnceLock::new(),
             clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
             token_keys: TokenKeys::new(&receipt_key),
             charge_ids: ChargeIds::new(receipt_key, self.request_id_ttl)

@@ -226,7 +226,7 @@ impl AsyncEngine {
             if let Some(reason) = refusal(&failure) {
                 return Conclusion { refusal: Some(reason), ..Conclusion::default() };
             }
-            let hold = outage::decide(snapshot, request, selection, &*self.local, decisions);
+            let hold = outage::decide(snapshot, request, selection, self.local(), decisions);
             tallies::count(snapshot, decisions);
             return Conclusion { hold, failure: Some(failure), ..Conclusion::default() };
         }

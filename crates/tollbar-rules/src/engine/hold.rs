@@ -352,7 +352,7 @@ impl AsyncEngine {
 
     /// The store that has counted a hold.
     fn store_of(&self, hold: &Hold) -> &dyn Store {
-        if hold.is_local { &*self.local } else { &*self.store }
+        if hold.is_local { self.local() } else { &*self.store }
     }
 }
 

@@ -1,11 +1,13 @@
 //! What the rules say while the store cannot answer: each as it declared, and marked.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use tollbar::charge::Marks;
-use tollbar::{Batch, Decision, Degraded, Entry, Outcome, Policy, Role, Store};
+use tollbar::{Batch, Decision, Degraded, Entry, MemoryStore, Outcome, Policy, Role, Store};
 
+use super::AsyncEngine;
 use super::hold::Hold;
 use super::selection::{SelectedLimit, Selection};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
@@ -15,6 +17,19 @@ use crate::{OnOutage, Request};
 
 /// How long a client that was turned away unseen is told to wait.
 const RETRY_AFTER_US: u64 = 1_000_000;
+
+/// How many keys this process counts while the store cannot answer.
+const LOCAL_KEYS_MAX: usize = 100_000;
+
+impl AsyncEngine {
+    /// The store of this node's shares. It is made at the first outage: most engines never need one.
+    pub(super) fn local(&self) -> &MemoryStore {
+        let store = || {
+            MemoryStore::builder().clock(Arc::clone(&self.clock)).max_keys(LOCAL_KEYS_MAX).build()
+        };
+        self.local.get_or_init(store)
+    }
+}
 
 /// Writes the decisions in the store's place, and returns the permits that are held. A share is charged only if no
 /// other rule denies.
