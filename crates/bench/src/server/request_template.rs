@@ -39,13 +39,13 @@ impl RequestTemplate {
     }
 
     pub(super) fn get(path: &str) -> Self {
-        Self::new(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"), "HTTP/1.1 200 ", true)
+        Self::new(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"), "HTTP/1.1 200 ", true)
     }
 
     pub(super) fn post(path: &str, body: &str) -> Self {
         let bytes = body.replace(KEY, &"k".repeat(KEY_BYTES)).len();
         let text = format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: \
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: \
              {bytes}\r\n\r\n{body}"
         );
         Self::new(&text, "HTTP/1.1 200 ", true)

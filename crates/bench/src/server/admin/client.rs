@@ -69,7 +69,7 @@ impl Client {
         let Self { stream, token } = self;
         let length = body.len();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\nif-match: *\r\n\
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\nif-match: *\r\n\
              content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
         );
         stream.get_mut().write_all(request.as_bytes())?;
