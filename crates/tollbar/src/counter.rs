@@ -79,8 +79,8 @@
 //!
 //! When others change a counter between a load and a swap, both are repeated, up to
 //! [`attempts_max`](CounterStore::attempts_max) times. Then a check is denied without a charge
-//! ([`Outcome::Busy`]): a counter that is asked for too much is no outage, whose policy may let everything
-//! pass. A refund or a settlement ends in [`StoreError::Overloaded`].
+//! ([`Outcome::Busy`]), and nothing is lent: a counter that is asked for too much is no outage, whose policy
+//! may let everything pass. A refund or a settlement ends in [`StoreError::Overloaded`].
 
 mod backend;
 mod backend_keys;
@@ -95,7 +95,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::algorithm::word::NUMBER_MAX;
-use crate::store::{Adjustment, Batch, Charge, Entry, Feature, Reply, ReservationRef, StoreError};
+use crate::store::{
+    Adjustment, Batch, Charge, Entry, Feature, Loan, LoanRequest, Reply, ReservationRef, StoreError,
+};
 use crate::{Clock, Decision, Outcome, Policy, Store, SystemClock, Timestamp};
 
 pub use backend::{BackendLimits, CounterBackend, CounterKey, Loaded, Swap, Value};
@@ -250,15 +252,18 @@ impl<B: CounterBackend> CounterStore<B> {
     ) -> Result<(), StoreError> {
         match decided {
             Err(StoreError::Overloaded { source }) if source.is::<ContentionError>() => {
-                let now = self.clock().unwrap_or(&self.stopwatch).now();
                 for entry in entries {
-                    let limit = entry.policy.limit();
-                    entry.decision = Some(Decision::new(Outcome::Busy, limit, 0, now));
+                    entry.decision = Some(self.busy(entry.policy));
                 }
                 Ok(())
             }
             decided => decided,
         }
+    }
+
+    fn busy(&self, policy: &Policy) -> Decision {
+        let now = self.clock().unwrap_or(&self.stopwatch).now();
+        Decision::new(Outcome::Busy, policy.limit(), 0, now)
     }
 
     /// An error if the backend cannot swap so many keys at once.
@@ -344,6 +349,18 @@ impl<B: CounterBackend> Store for CounterStore<B> {
 
     fn forget_request<'a>(&'a self, request_id: &'a [u8], _: &'a [u8]) -> Reply<'a, ()> {
         Reply::Pending(Box::pin(self.forget_mark(request_id)))
+    }
+
+    fn lend<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        request: LoanRequest,
+    ) -> Reply<'a, Loan> {
+        if !policy.kind.is_lendable() {
+            return Reply::Ready(Ok(Loan::NONE));
+        }
+        Reply::Pending(Box::pin(self.lend_one(key, policy, request)))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

@@ -128,7 +128,10 @@ pub use memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError, Sn
 pub use policy::concurrency::Concurrency;
 pub use policy::{Policy, PolicyParts};
 pub use receipt::{RECEIPT_BYTES_MAX, Receipt, ReceiptError, ReceiptKey};
-pub use store::{Batch, Charge, Consistency, Entry, Feature, Reply, Role, Store, StoreError};
+pub use store::{
+    Accuracy, Batch, Charge, Entry, Feature, Loan, LoanError, LoanMode, LoanRequest, LoanTerms,
+    Reply, Role, Source, Store, StoreError,
+};
 pub use units::{
     DurationError, IntoRate, Rate, RateError, Timestamp, parse_duration, readable_duration,
 };

@@ -7,6 +7,7 @@
 mod batch;
 pub(crate) mod decision_words;
 mod feature;
+mod loan;
 pub(crate) mod refund_record;
 mod reply;
 mod settlement;
@@ -20,8 +21,9 @@ use thiserror::Error;
 
 use crate::{Clock, Decision, Policy, Timestamp};
 
-pub use batch::{Batch, Charge, Consistency, Entry, Role};
+pub use batch::{Batch, Charge, Entry, Role};
 pub use feature::Feature;
+pub use loan::{Accuracy, Loan, LoanError, LoanMode, LoanRequest, LoanTerms, Source};
 pub(crate) use reply::answer_now;
 pub use reply::{Reply, block_on};
 pub use settlement::{
@@ -114,6 +116,21 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// again in between would pass and hold nothing.
     fn forget_request<'a>(&'a self, _request_id: &'a [u8], _key: &'a [u8]) -> Reply<'a, ()> {
         unsupported(Feature::RequestIds)
+    }
+
+    /// Charges up to as many tokens as `request` asks for to `key` under `policy`, for the caller to spend by
+    /// itself until they end. The default lends nothing.
+    ///
+    /// While loans of a bucket are out, and until its cut has shrunk to nothing, every check of the counter
+    /// compares with a tolerance that is shorter by [`LoanTerms::cut`]. A store that cannot keep that must not
+    /// lend.
+    fn lend<'a>(
+        &'a self,
+        _key: &'a [u8],
+        _policy: &'a Policy,
+        _request: LoanRequest,
+    ) -> Reply<'a, Loan> {
+        Reply::Ready(Ok(Loan::NONE))
     }
 
     /// Makes the counter of `key` under `policy` fresh.

@@ -30,6 +30,7 @@
 //! a debt of 0.5 s that was 20 tokens is 10. A lower rate so forgives at most (1 - new/old) of one
 //! burst per change, and a higher one forgives nothing.
 
+mod cut;
 mod ladder;
 
 use super::word::{DecisionBasis, NUMBER_MAX, PAYLOAD_BITS, Step, TIME_MAX, WordParts, WordState};

@@ -1,11 +1,11 @@
-//! Refunds, renewals, settlements and resets.
+//! Refunds, renewals, settlements, loans and resets.
 
 use super::backend::Value;
 use super::batch::{Counters, mark_words};
 use super::value::Counter;
-use super::{Change, CounterBackend, CounterStore};
+use super::{Change, ContentionError, CounterBackend, CounterStore};
 use crate::policy::Kind;
-use crate::store::{Adjustment, Due, Feature, ReservationRef, StoreError};
+use crate::store::{Adjustment, Due, Feature, Loan, LoanRequest, ReservationRef, StoreError};
 use crate::{Policy, Store, Timestamp};
 
 impl<B: CounterBackend> CounterStore<B> {
@@ -46,6 +46,22 @@ impl<B: CounterBackend> CounterStore<B> {
         stamp: u64,
     ) -> Result<Option<Timestamp>, StoreError> {
         self.alter(key, policy, |counter, kind, now| counter.renew(kind, now, stamp)).await
+    }
+
+    pub(super) async fn lend_one(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        request: LoanRequest,
+    ) -> Result<Loan, StoreError> {
+        let lent =
+            self.alter(key, policy, |counter, kind, now| counter.lend(kind, now, request)).await;
+        match lent {
+            Err(StoreError::Overloaded { source }) if source.is::<ContentionError>() => {
+                Ok(Loan { decision: Some(self.busy(policy)), ..Loan::NONE })
+            }
+            lent => lent,
+        }
     }
 
     pub(super) async fn reset_one(&self, key: &[u8], policy: &Policy) -> Result<(), StoreError> {

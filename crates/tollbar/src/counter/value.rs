@@ -1,8 +1,10 @@
 //! A counter as a backend keeps it, and what a policy does to it.
 //!
-//! The first word says how the rest is to be read: the format, and whether a refund record follows, of
-//! two words. Then comes the algorithm's state without the zeros at its end. A counter that is fresh
-//! and has no record is no words at all.
+//! The first word says how the rest is to be read: the format, and how many words of the counter's own follow: a
+//! refund record of two, and the cut of a bucket of one. Then comes the algorithm's state without the zeros at
+//! its end. A counter that is fresh and has no record is no words at all.
+
+mod loan;
 
 use std::sync::Arc;
 
@@ -14,13 +16,15 @@ use crate::policy::Kind;
 use crate::store::{StoreError, refund_record::RefundRecord};
 use crate::{Decision, Policy, Timestamp};
 
-/// The format of values, above the number of words of the record.
+/// The format of values, above the number of own words.
 const FORMAT: u64 = 1 << 8;
 
-const RECORD_WORDS: usize = 2;
+const WITH_RECORD: u64 = FORMAT + RECORD_WORDS as u64;
+const WITH_CUT: u64 = FORMAT + CUT_WORDS as u64;
+const WITH_RECORD_AND_CUT: u64 = FORMAT + (RECORD_WORDS + CUT_WORDS) as u64;
 
-/// Words beside those of the algorithm, at most.
-pub(super) const OWN_WORDS_MAX: usize = 1 + RECORD_WORDS;
+const RECORD_WORDS: usize = 2;
+const CUT_WORDS: usize = 1;
 
 /// The value of a key that holds something else.
 #[derive(Debug, Error)]
@@ -32,45 +36,62 @@ struct ForeignValueError;
 pub(super) struct Counter {
     state: Vec<u64>,
     record: Option<RefundRecord>,
+    /// By how much the tolerance of a bucket was cut when its state was written; 0 where nothing is lent.
+    cut_us: u64,
 }
 
 impl Counter {
     pub(super) fn read(value: &Value) -> Result<Self, StoreError> {
-        match value.words.as_slice() {
-            [] => Ok(Self::default()),
-            [FORMAT, state @ ..] => Ok(Self { state: state.to_vec(), record: None }),
-            [header, sum_us, open_until_us, state @ ..]
-                if *header == FORMAT + RECORD_WORDS as u64 =>
-            {
-                let record = RefundRecord { sum_us: *sum_us, open_until_us: *open_until_us };
-                Ok(Self { state: state.to_vec(), record: Some(record) })
+        let record = |sum_us, open_until_us| Some(RefundRecord { sum_us, open_until_us });
+        let (record, cut_us, state) = match *value.words.as_slice() {
+            [] => return Ok(Self::default()),
+            [FORMAT, ref state @ ..] => (None, 0, state),
+            [WITH_RECORD, sum_us, open_until_us, ref state @ ..] => {
+                (record(sum_us, open_until_us), 0, state)
             }
-            _ => Err(StoreError::Refused { source: Arc::new(ForeignValueError) }),
-        }
+            [WITH_CUT, cut_us, ref state @ ..] => (None, cut_us, state),
+            [WITH_RECORD_AND_CUT, sum_us, open_until_us, cut_us, ref state @ ..] => {
+                (record(sum_us, open_until_us), cut_us, state)
+            }
+            _ => return Err(StoreError::Refused { source: Arc::new(ForeignValueError) }),
+        };
+        Ok(Self { state: state.to_vec(), record, cut_us })
     }
 
     pub(super) fn to_words(&self) -> Vec<u64> {
         let used = self.state.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         let state = &self.state[..used];
+        let cut_us = self.cut_us;
         match self.record {
             None if state.is_empty() => Vec::new(),
-            None => [&[FORMAT], state].concat(),
+            None if cut_us == 0 => [&[FORMAT], state].concat(),
+            None => [&[WITH_CUT, cut_us], state].concat(),
+            Some(RefundRecord { sum_us, open_until_us }) if cut_us == 0 => {
+                [&[WITH_RECORD, sum_us, open_until_us], state].concat()
+            }
             Some(RefundRecord { sum_us, open_until_us }) => {
-                [&[FORMAT + RECORD_WORDS as u64, sum_us, open_until_us], state].concat()
+                [&[WITH_RECORD_AND_CUT, sum_us, open_until_us, cut_us], state].concat()
             }
         }
     }
 
-    /// From when on it may be forgotten: it is fresh, and no refund asks for its record.
+    /// From when on it may be forgotten: it is fresh, its cut has shrunk to nothing, and no refund asks for its
+    /// record.
     pub(super) fn forgettable_at(&self, kind: &Kind) -> Timestamp {
         let mut counter = self.clone();
         let fresh_at = kind.as_dyn().fresh_at(counter.fit(kind));
+        let fresh_at = Timestamp::from_micros(fresh_at.as_micros().saturating_add(self.cut_us));
         let record = self.record.map_or(0, |record| record.kept_until_us());
         fresh_at.max(Timestamp::from_micros(record))
     }
 
     /// Decides `cost` and charges it if it is allowed; also names the charge.
     pub(super) fn charge(&mut self, kind: &Kind, now: Timestamp, cost: u64) -> (Decision, u64) {
+        if let Kind::Bucket(meter) = kind
+            && self.cut_us > 0
+        {
+            return self.charge_with_cut(kind, meter, now, cost);
+        }
         let state = self.fit(kind);
         if let Kind::Leased(leased) = kind {
             let lease_id = lease_name();
@@ -112,7 +133,12 @@ impl Counter {
         if kind.is_in_flight() {
             return 0;
         }
-        kind.as_dyn().overdraw(self.fit(kind), now, amount)
+        let cut_left_us = self.cut_left_us(kind, now);
+        let charged = kind.as_dyn().overdraw(self.fit(kind), now, amount);
+        if charged > 0 {
+            self.cut_us = cut_left_us;
+        }
+        charged
     }
 
     /// Until when the lease `id` is held from now on; `None` if it has ended.
@@ -123,6 +149,7 @@ impl Counter {
     /// Makes it fresh.
     pub(super) fn reset(&mut self, now: Timestamp) {
         self.state.clear();
+        self.cut_us = 0;
         self.record = self.record.map(|record| record.closed(now.as_micros()));
     }
 
@@ -141,7 +168,8 @@ impl Counter {
 
 /// The most words that a counter of `policy` may need.
 pub(super) fn words_max(policy: &Policy) -> usize {
-    policy.algorithm().words() + OWN_WORDS_MAX
+    let cut_words = if matches!(policy.kind, Kind::Bucket(_)) { CUT_WORDS } else { 0 };
+    1 + RECORD_WORDS + cut_words + policy.algorithm().words()
 }
 
 #[cfg(test)]
@@ -153,12 +181,17 @@ mod tests {
         let record = Some(RefundRecord { sum_us: 7, open_until_us: 0 });
         for state in [vec![], vec![0, 5], vec![3, 0, 1]] {
             for record in [None, record] {
-                let counter = Counter { state: state.clone(), record };
+                let counter = Counter { state: state.clone(), record, cut_us: 0 };
                 let value = Value { words: counter.to_words(), version: 0 };
                 assert_eq!(Counter::read(&value).unwrap(), counter);
             }
         }
-        let zeros = Counter { state: vec![0; 4], record: None };
+        for record in [None, record] {
+            let counter = Counter { state: vec![3, 1], record, cut_us: 9 };
+            let value = Value { words: counter.to_words(), version: 0 };
+            assert_eq!(Counter::read(&value).unwrap(), counter);
+        }
+        let zeros = Counter { state: vec![0; 4], record: None, cut_us: 0 };
         assert_eq!(zeros.to_words(), Vec::<u64>::new());
     }
 

@@ -138,6 +138,18 @@ impl Kind {
         }
     }
 
+    /// True where tokens can be charged early and lent. Everything else is always counted exactly.
+    pub(crate) fn is_lendable(&self) -> bool {
+        matches!(
+            self,
+            Self::Bucket(_)
+                | Self::FixedWindow(_)
+                | Self::StaggeredWindow(_)
+                | Self::CalendarWindow(_)
+                | Self::SlidingWindow(_)
+        )
+    }
+
     /// True where time pays charges in their order, so that giving one back has those behind it
     /// paid sooner.
     fn pays_in_order(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::loan::{Accuracy, Source};
 use super::settlement::{Hold, Once};
 use crate::{Decision, Policy, Timestamp};
 
@@ -12,7 +13,8 @@ pub struct Entry<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) cost: u64,
     pub(crate) role: Role,
-    pub(crate) consistency: Consistency,
+    pub(crate) accuracy: Accuracy,
+    pub(crate) source: Source,
     pub(crate) decision: Option<Decision>,
     pub(crate) stamp: u64,
     pub(crate) repeat_of: Option<Timestamp>,
@@ -26,15 +28,6 @@ pub enum Role {
     Enforce,
     /// It only reports. It is charged if it and the enforced entries allow, and never denies.
     Shadow,
-}
-
-/// How exactly an entry must be counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Consistency {
-    /// Exactly: no store answers from anything but the counter itself.
-    #[default]
-    Exact,
 }
 
 /// How the entries of a batch hang together.
@@ -64,7 +57,8 @@ impl<'a> Entry<'a> {
             policy,
             cost: 1,
             role: Role::Enforce,
-            consistency: Consistency::Exact,
+            accuracy: Accuracy::Exact,
+            source: Source::Store,
             decision: None,
             stamp: 0,
             repeat_of: None,
@@ -81,6 +75,12 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn with_role(self, role: Role) -> Self {
         Self { role, ..self }
+    }
+
+    /// The same question, counted less exactly.
+    #[must_use]
+    pub fn with_accuracy(self, accuracy: Accuracy) -> Self {
+        Self { accuracy, ..self }
     }
 
     /// The key.
@@ -109,8 +109,14 @@ impl<'a> Entry<'a> {
 
     /// How exactly it must be counted.
     #[must_use]
-    pub fn consistency(&self) -> Consistency {
-        self.consistency
+    pub fn accuracy(&self) -> Accuracy {
+        self.accuracy
+    }
+
+    /// Where the answer comes from.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
     }
 
     /// The store's answer; `None` until it has answered.
@@ -145,6 +151,11 @@ impl<'a> Entry<'a> {
     /// For stores: says that the answer repeats the one of a charge at `charged_at`.
     pub fn mark_repeat_of(&mut self, charged_at: Timestamp) {
         self.repeat_of = Some(charged_at);
+    }
+
+    /// For stores: says where the answer comes from.
+    pub fn set_source(&mut self, source: Source) {
+        self.source = source;
     }
 
     /// For stores: leaves the name of the charge in the entry.
