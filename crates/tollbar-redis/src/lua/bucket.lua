@@ -10,8 +10,9 @@
 -- algorithm/debt/cut.rs. A version from before loans calls these states corrupt. A state whose cut has shrunk to
 -- nothing is written without it.
 
--- The state as of now: a cut that has shrunk since is what is left of it, under a debt that is paid now.
-local function load_bucket(state)
+-- The state as of now: a cut that has shrunk since is what is left of it, under a debt that is paid now. Or the
+-- state `as_written`, for whoever writes it again without a charge.
+local function load_bucket(state, as_written)
   if not state then
     return 0, 0
   end
@@ -35,7 +36,7 @@ local function load_bucket(state)
   if math.max(paid_at, sum or 0, asked_until or 0, cut or 0) > NUMBER_MAX then
     corrupt('bucket')
   end
-  if cut then
+  if cut and not as_written then
     local idle = now - paid_at
     if remainder > 0 then
       idle = idle - 1
@@ -147,7 +148,7 @@ end
 -- A charge that may be given back: the state with its sum, when that is fresh, and the sum.
 if holds then
   holds[1] = function(state, stamp)
-    local paid_at, remainder, sum, asked_until, cut = load_bucket(state)
+    local paid_at, remainder, sum, asked_until, cut = load_bucket(state, true)
     sum, asked_until = sum or now, math.max(asked_until or 0, stamp)
     local next, fresh_at = pack_bucket(paid_at, remainder, sum, asked_until, cut)
     return next, fresh_at, sum

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Patient, RUNTIME, server};
+use crate::support::{Patient, RUNTIME, RedisSubject, server};
 use tollbar::store::{Hold, LoanRequest, ReservationId};
-use tollbar::{Batch, Clock, Entry, ManualClock, Outcome, Policy, Store, Timestamp};
+use tollbar::{Batch, Clock, Entry, ManualClock, Outcome, Policy, Role, Store, Timestamp};
 use tollbar_redis::{KeyNames, RedisStore};
+use tollbar_testkit::duel::Duel;
+use tollbar_testkit::oracle::OracleEntry;
 use tollbar_testkit::redis::process::RedisProcess;
 
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -181,6 +183,24 @@ fn versions_from_before_loans_refuse_states_with_a_cut() {
             fixture.clock.advance(Duration::from_secs(1));
         }
     }
+}
+
+/// A shadow that denies is held with its request, and charged nothing. Its counter was written as of that instant, with a
+/// debt that is paid then; when the clock went back by a microsecond, that was owed beside the cut of the next loan.
+#[test]
+fn a_reservation_of_nothing_leaves_debt_and_cut_as_they_are() {
+    let policy = Policy::token_bucket("5/10s").unwrap();
+    let mut duel = Duel::new(RedisSubject::boxed(NOW));
+    let term = Duration::from_secs(2);
+    duel.lend(NOW, KEY, &policy, LoanRequest { tokens: 1, term, cut: term }).unwrap();
+    let shadow = OracleEntry { key: KEY, policy: &policy, cost: 5, role: Role::Shadow };
+    let hold = Hold { id: ReservationId(7), ttl: Duration::from_secs(20) };
+    // The token is paid after 2 s, and a second of the cut is left.
+    let later = NOW.after(Duration::from_secs(3));
+    duel.check_marked(later, &[shadow], None, Some(hold)).unwrap();
+    let before = Timestamp::from_micros(later.as_micros() - 1);
+    duel.lend(before, KEY, &policy, LoanRequest { tokens: 1, term, cut: term }).unwrap();
+    duel.check(before, KEY, &policy, 0).unwrap();
 }
 
 /// A denial that is remembered holds after a loan, and does not answer one.
