@@ -39,6 +39,8 @@ pub(crate) enum Task {
     Claim,
     /// What is under way in several slots of a cluster.
     Intent,
+    /// Tokens of one counter, charged early.
+    Lend,
 }
 
 /// A set of algorithms.
@@ -56,7 +58,7 @@ pub(crate) struct Script {
 #[derive(Debug)]
 pub(crate) struct Scripts(Box<[OnceLock<Script>]>);
 
-const TASKS: usize = 9;
+const TASKS: usize = 10;
 const SETS: usize = 1 << Kind::ALL.len();
 
 impl KindSet {
@@ -141,6 +143,7 @@ fn text(task: Task, kinds: KindSet) -> String {
         Task::Probe => ("", include_str!("lua/probe.lua")),
         Task::Claim => ("", include_str!("lua/claim.lua")),
         Task::Intent => (include_str!("lua/once.lua"), include_str!("lua/intent.lua")),
+        Task::Lend => ("cuts = {}\n", include_str!("lua/lend.lua")),
         Task::Settle => ("refunds, overdraws = {}, {}\n", include_str!("lua/settle.lua")),
     };
     let mut text = format!("{}\n{tables}", include_str!("lua/prelude.lua"));

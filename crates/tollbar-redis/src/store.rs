@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tollbar::remote::{DenyCache, Exchange, Gate, GatePass, Health, RemoteStats, SentRequest};
-use tollbar::store::{Adjustment, ReservationRef, Spending};
+use tollbar::store::{Adjustment, Loan, LoanRequest, ReservationRef, Spending};
 use tollbar::{
     Batch, Charge, Clock, Decision, Entry, Feature, Outcome, Policy, Reply, Role, Store,
     StoreError, SystemClock, Timestamp,
@@ -415,6 +415,24 @@ impl Store for RedisStore {
                 self.route.ask(&exchange, &key, redis::cmd("DEL").arg(&key)).await?;
             }
             Ok(())
+        }))
+    }
+
+    /// A denial that is remembered says nothing of loans, and holds after one: a loan only charges.
+    fn lend<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        request: LoanRequest,
+    ) -> Reply<'a, Loan> {
+        let Some(call) = ScriptCall::lend(&self.names, key, policy, request) else {
+            return Reply::Ready(Ok(Loan::NONE));
+        };
+        Reply::Pending(Box::pin(async move {
+            let answer = self.ask(&call).await;
+            let answer =
+                answer.inspect_err(|error| self.suspect(error, &[Entry::new(key, policy)]));
+            Ok(reply::read_loan(&answer?, policy)?)
         }))
     }
 

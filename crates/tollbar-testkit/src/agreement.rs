@@ -103,15 +103,52 @@ pub fn agrees_on_batches_when_rules_change(factory: &Factory<'_>, cases: u32) {
 
 /// Reservations, settlements, requests that pay once, and resets.
 pub fn agrees_on_reservations(factory: &Factory<'_>, cases: u32) {
-    let values = (strategy::policies(), strategy::start(), actions(false));
+    let values = (strategy::policies(), strategy::start(), actions(false, 0));
     hold(cases, &values, |(policies, start, actions)| {
         play(factory, start, &policies, &actions, RequestIds::OfAll)
     });
 }
 
+/// Loans among reservations, settlements, requests that pay once, and resets. For stores that lend.
+pub fn agrees_on_loans(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::lendable_policy(), strategy::start(), actions(false, LENDS));
+    hold(cases, &values, |(policy, start, actions)| {
+        play(factory, start, &[policy], &actions, RequestIds::OfAll)
+    });
+}
+
+/// Loans while the clock goes back; without resets, after which it may not.
+pub fn agrees_on_loans_when_the_clock_goes_back(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::lendable_policy(), strategy::start(), actions(true, LENDS));
+    hold(cases, &values, |(policy, start, actions)| {
+        play(factory, start, &[policy], &actions, RequestIds::OfAll)
+    });
+}
+
+/// Loans under rules that change.
+pub fn agrees_on_loans_when_rules_change(factory: &Factory<'_>, cases: u32) {
+    let loans = vec((strategy::trace(1..2), proptest::option::of((0_u64..20, 0_u64..20))), 1..60);
+    let values = (strategy::versions(), strategy::start(), loans);
+    hold(cases, &values, |(policies, start, steps)| {
+        let mut duel = Duel::new(factory(start));
+        let mut trace_state = TraceState::at(start);
+        for (moves, loan) in &steps {
+            let policy = &policies[moves[0].policy % policies.len()];
+            trace_state.now = trace_state.advanced(moves[0].advance, policy);
+            let cost = trace_state.cost(moves[0].price, policy);
+            if let Some(parts) = loan {
+                let request = strategy::loan_request(policy, cost, *parts);
+                duel.lend(trace_state.now, b"key", policy, request)?;
+            }
+            trace_state.last = Some(duel.check(trace_state.now, b"key", policy, cost)?);
+        }
+        Ok(())
+    });
+}
+
 /// Reservations while the clock goes back; without resets, after which it may not.
 pub fn agrees_on_reservations_when_the_clock_goes_back(factory: &Factory<'_>, cases: u32) {
-    let values = (strategy::policies(), strategy::start(), actions(true));
+    let values = (strategy::policies(), strategy::start(), actions(true, 0));
     hold(cases, &values, |(policies, start, actions)| {
         play(factory, start, &policies, &actions, RequestIds::OfAll)
     });
@@ -129,7 +166,7 @@ pub fn agrees_on_reservations_of_windows(factory: &Factory<'_>, cases: u32) {
         policies
     });
     let policies = policies.prop_filter("no windows", |policies| !policies.is_empty());
-    let values = (policies, strategy::start(), actions(false));
+    let values = (policies, strategy::start(), actions(false, 0));
     hold(cases, &values, |(policies, start, actions)| {
         play(factory, start, &policies, &actions, RequestIds::OfKeys)
     });
@@ -165,7 +202,12 @@ enum Action {
     Release(usize, Move),
     /// Resets the counter of a key under a policy.
     Reset(Move),
+    /// Borrows tokens, for a term and under a cut of so many parts.
+    Lend(Move, (u64, u64)),
 }
+
+/// How many of ten actions or so are loans.
+const LENDS: u32 = 4;
 
 const TTL: Duration = Duration::from_secs(20);
 
@@ -188,7 +230,7 @@ impl RequestIds {
     }
 }
 
-fn actions(jumps_back: bool) -> impl Strategy<Value = Vec<Action>> {
+fn actions(jumps_back: bool, lend_weight: u32) -> impl Strategy<Value = Vec<Action>> {
     let moves = move |len: std::ops::Range<usize>| {
         if jumps_back {
             strategy::trace_with_jumps_back(len).boxed()
@@ -208,6 +250,8 @@ fn actions(jumps_back: bool) -> impl Strategy<Value = Vec<Action>> {
         1 => (0_usize..40, moves(1..2))
             .prop_map(|(number, moves)| Action::Release(number, moves[0])),
         reset_weight => moves(1..2).prop_map(|moves| Action::Reset(moves[0])),
+        lend_weight => (moves(1..2), (0_u64..20, 0_u64..20))
+            .prop_map(|(moves, parts)| Action::Lend(moves[0], parts)),
     ];
     vec(action, 1..40)
 }
@@ -296,6 +340,13 @@ fn play(
                     let once = once(request_id, *content);
                     duel.check_marked(trace_state.now, asked, Some(once), None)?;
                 }
+            }
+            Action::Lend(each, parts) => {
+                trace_state.now = trace_state.advanced(each.advance, policy_of(each));
+                let (policy, key) = (policy_of(each), &names[each.key % names.len()]);
+                let tokens = trace_state.cost(each.price, policy);
+                let request = strategy::loan_request(policy, tokens, *parts);
+                duel.lend(trace_state.now, key, policy, request)?;
             }
             Action::Reset(each) => {
                 trace_state.now = trace_state.advanced(each.advance, policy_of(each));

@@ -1,6 +1,6 @@
 //! A store and the oracle, asked the same questions. They must agree to the last number.
 
-use tollbar::store::{Adjustment, Hold, Once, ReservationRef, Spending};
+use tollbar::store::{Adjustment, Hold, Loan, LoanRequest, Once, ReservationRef, Spending};
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 use crate::adversary::TraceState;
@@ -282,6 +282,26 @@ impl Duel {
         } else {
             Err(self.difference(&format!("{expected:?}"), &format!("{got:?}")))
         }
+    }
+
+    /// Borrows tokens on both sides.
+    ///
+    /// # Errors
+    /// If one lends other tokens than the other, or for another time: both, and what was asked before.
+    pub fn lend(
+        &mut self,
+        now: Timestamp,
+        key: &[u8],
+        policy: &Policy,
+        request: LoanRequest,
+    ) -> Result<Loan, String> {
+        let expected = self.oracle.lend(now, key, policy, request);
+        let got = self.subject.lend(now, key, policy, request);
+        self.story.push(format!("at {}: key {key:?}, {request:?}: {got:?}", now.as_micros()));
+        if got == expected {
+            return Ok(got);
+        }
+        Err(self.difference(&format!("{expected:?}"), &format!("{got:?}")))
     }
 
     /// Forgets one counter on both sides.

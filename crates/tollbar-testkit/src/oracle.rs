@@ -27,6 +27,7 @@ mod tests;
 
 use std::collections::HashMap;
 
+use tollbar::store::{Loan, LoanRequest};
 use tollbar::{Charge, Entry, Outcome, Policy, Role, Timestamp};
 
 pub use self::bucket::Bucket;
@@ -42,7 +43,7 @@ pub use self::strict::Strict;
 pub use self::warm_up::WarmUp;
 pub use self::window_log::WindowLog;
 use crate::answer::Answer;
-pub use crate::oracle::model::Model;
+pub use crate::oracle::model::{Lending, Model};
 pub use crate::oracle::policy_model::{Identity, PolicyModel};
 use crate::oracle::request_records::RequestRecords;
 pub use crate::oracle::request_records::{ChargedAnswer, RequestIdReused};
@@ -157,6 +158,19 @@ impl Oracle {
         let policy_model = PolicyModel::for_key(policy, key);
         let log = self.logs.entry((key.to_vec(), policy_model.identity.clone())).or_default();
         policy_model.model.overdraw(log, now.as_micros().into(), amount)
+    }
+
+    /// Charges tokens early, for somebody to spend later.
+    pub fn lend(
+        &mut self,
+        now: Timestamp,
+        key: &[u8],
+        policy: &Policy,
+        request: LoanRequest,
+    ) -> Loan {
+        let policy_model = PolicyModel::for_key(policy, key);
+        let log = self.logs.entry((key.to_vec(), policy_model.identity.clone())).or_default();
+        policy_model.lend(log, now, request)
     }
 
     /// Renews the lease that `stamp` numbers, and says until when; `None` where it is gone.

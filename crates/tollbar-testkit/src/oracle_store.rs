@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use tollbar::store::{Adjustment, ReservationRef};
+use tollbar::store::{Adjustment, Loan, LoanRequest, ReservationRef};
 use tollbar::{
     Batch, Charge, Clock, Decision, Feature, ManualClock, Policy, Reply, Store, StoreError,
     Timestamp,
@@ -114,6 +114,15 @@ impl Store for OracleStore {
     fn forget_request<'a>(&'a self, request_id: &'a [u8], _: &'a [u8]) -> Reply<'a, ()> {
         self.oracle().forget_request(request_id);
         Reply::Ready(Ok(()))
+    }
+
+    fn lend<'a>(
+        &'a self,
+        key: &'a [u8],
+        policy: &'a Policy,
+        request: LoanRequest,
+    ) -> Reply<'a, Loan> {
+        Reply::Ready(Ok(self.oracle().lend(self.clock.now(), key, policy, request)))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8], policy: &'a Policy) -> Reply<'a, ()> {

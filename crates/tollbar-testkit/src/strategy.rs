@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tollbar::store::LoanRequest;
 use tollbar::{Concurrency, Period, Policy, PolicyError, Rate, Role, Timestamp, WarmUp};
 
 use crate::adversary::{Advance, Price};
@@ -106,6 +107,36 @@ fn policy_without_overdraft() -> impl Strategy<Value = Policy> {
         ),
         2 => warm_policy(),
     ]
+}
+
+/// Any policy whose tokens can be lent.
+pub fn lendable_policy() -> impl Strategy<Value = Policy> {
+    policy().prop_filter("it is always counted exactly", |policy| {
+        PolicyModel::from_policy(policy).model.lends().is_some()
+    })
+}
+
+/// A loan of so many tokens under `policy`. Term and cut are so many sixteenths of the time in which its bucket
+/// fills, or of its window.
+#[must_use]
+pub fn loan_request(
+    policy: &Policy,
+    tokens: u64,
+    (term_parts, cut_parts): (u64, u64),
+) -> LoanRequest {
+    let span_us = match policy.interval() {
+        Some(interval) => {
+            let full = u128::from(policy.capacity()) * u128::from(interval.numerator_us);
+            full / u128::from(interval.denominator)
+        }
+        None => policy.window().as_micros(),
+    };
+    let part_us = |parts: u64| (span_us * u128::from(parts) / 16) as u64;
+    LoanRequest {
+        tokens,
+        term: Duration::from_micros(part_us(term_parts)),
+        cut: Duration::from_micros(part_us(cut_parts)),
+    }
 }
 
 /// Any policy whose limit climbs.

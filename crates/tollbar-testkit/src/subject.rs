@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tollbar::store::{Adjustment, Hold, Once, ReservationRef};
+use tollbar::store::{Adjustment, Hold, Loan, LoanRequest, Once, ReservationRef};
 use tollbar::{Batch, Charge, Decision, Entry, Policy, Store, StoreError, Timestamp};
 
 use crate::answer::Answer;
@@ -192,6 +192,15 @@ impl dyn Subject + '_ {
     ) -> bool {
         self.set_now(now);
         self.answered(self.store().settle(reservation.into(), adjustments).wait())
+    }
+
+    /// Borrows tokens at `now`.
+    ///
+    /// # Panics
+    /// If the store fails.
+    pub fn lend(&self, now: Timestamp, key: &[u8], policy: &Policy, request: LoanRequest) -> Loan {
+        self.set_now(now);
+        self.answered(self.store().lend(key, policy, request).wait())
     }
 
     /// Forgets one counter.

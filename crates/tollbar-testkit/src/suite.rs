@@ -11,6 +11,7 @@ mod behaviour;
 pub mod by_hand;
 mod edge_cases;
 mod features;
+mod loans;
 mod stale_time;
 mod stepping_clock;
 mod toggled_rules;
@@ -50,6 +51,7 @@ pub fn behaviours() -> Vec<Case> {
     [
         behaviour::CASES,
         features::CASES,
+        loans::CASES,
         edge_cases::CASES,
         stale_time::CASES,
         stepping_clock::CASES,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, Due, Entry, Hold, ReservationRef, Role};
+use tollbar::store::{Adjustment, Due, Entry, Hold, LoanRequest, ReservationRef, Role};
 use tollbar::{Batch, Charge, Policy};
 
 use super::blob::Blob;
@@ -194,6 +194,26 @@ impl ScriptCall {
         let kinds = KindSet::for_policy(policy).ok()?;
         let keys = vec![names.counter(key, policy)];
         Some(Self { task: Task::Renew, kinds, keys, blob: blob.into_bytes() })
+    }
+
+    /// Charges tokens early. `None` where the policy is always counted exactly.
+    pub(crate) fn lend(
+        names: &KeyNamer,
+        key: &[u8],
+        policy: &Policy,
+        request: LoanRequest,
+    ) -> Option<Self> {
+        let kind = Kind::for_policy(policy).ok().filter(|kind| kind.is_lendable())?;
+        let LoanRequest { tokens, term, cut } = request;
+        // Rounded up: no loan is cut by less than it asks for.
+        let cut_us = u64::try_from(cut.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX);
+        let mut blob = Blob::roomy();
+        blob.byte(kind as u8);
+        blob.numbers([tokens, micros(term), cut_us]);
+        write_numbers(policy, key, &mut blob).ok()?;
+        let kinds = KindSet::for_policy(policy).ok()?;
+        let keys = vec![names.counter(key, policy)];
+        Some(Self { task: Task::Lend, kinds, keys, blob: blob.into_bytes() })
     }
 
     /// Make this counter fresh. `None` where to delete it is enough: a bucket and leases have to know

@@ -52,6 +52,14 @@ impl Kind {
         )
     }
 
+    /// True where tokens can be charged early and lent. Everything else is always counted exactly.
+    pub(crate) fn is_lendable(self) -> bool {
+        matches!(
+            self,
+            Self::Bucket | Self::FixedWindow | Self::CalendarWindow | Self::SlidingWindow
+        )
+    }
+
     /// Of `policy` without its warm-up; an error if it has no twin.
     pub(crate) fn plain_of(policy: &Policy) -> Result<Self, RedisStoreError> {
         // The kind is the same for every key.

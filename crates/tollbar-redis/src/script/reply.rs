@@ -1,6 +1,8 @@
 //! Reads the replies of scripts.
 
-use tollbar::store::{Adjustment, Once};
+use std::time::Duration;
+
+use tollbar::store::{Adjustment, Loan, Once};
 use tollbar::{Decision, Entry, Outcome, Policy, StoreError, Timestamp};
 
 use super::blob::Reader;
@@ -86,6 +88,15 @@ pub(crate) fn read_decisions(
         });
     }
     reader.finish()
+}
+
+/// Reads what was lent.
+pub(crate) fn read_loan(bytes: &[u8], policy: &Policy) -> Result<Loan, RedisStoreError> {
+    let mut reader = Reader(bytes);
+    let (decision, _) = read_decision(&mut reader, policy)?;
+    let [tokens, life_us] = [reader.number()?, reader.number()?];
+    reader.finish()?;
+    Ok(Loan { tokens, life: Duration::from_micros(life_us), decision: Some(decision) })
 }
 
 /// Until when a lease is held now; `None` where it is not.

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use crate::support::{Patient, RUNTIME};
 use tokio::time::{Instant, sleep};
-use tollbar::{Batch, Decision, Entry, ManualClock, Outcome, Policy, Role, Store, Timestamp};
+use tollbar::{
+    Batch, Decision, Entry, LoanMode, LoanRequest, LoanTerms, ManualClock, Outcome, Policy, Role,
+    Store, Timestamp,
+};
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder};
 use tollbar_testkit::redis::cluster::RedisCluster;
 use tollbar_testkit::redis::launch::{Launch, Program};
@@ -103,6 +106,22 @@ fn a_cluster_answers_the_vectors_of_batches_across_slots() {
     for (name, case) in suite::behaviours() {
         println!("{name}");
         case(factory);
+    }
+}
+
+/// A loan is one key, so it works in every slot.
+#[test]
+fn a_cluster_lends_in_every_slot() {
+    let subject = ClusterSubject::new(|key| key);
+    let policy = Policy::token_bucket("5/10s").unwrap();
+    let terms = LoanTerms::new(&policy, LoanMode::Conservative { share_ppm: 200_000 }).unwrap();
+    for number in 0..50 {
+        let key = format!("user:{number}");
+        let request = LoanRequest { tokens: 9, ..terms.request(1) };
+        let loan = subject.store.lend(key.as_bytes(), &policy, request).wait().unwrap();
+        assert_eq!((loan.tokens, loan.life), (4, Duration::from_secs(2)));
+        let decision = subject.store.check(key.as_bytes(), &policy, 1).wait().unwrap();
+        assert_eq!(decision.outcome(), Outcome::Deny { retry_after_us: 2_000_000 });
     }
 }
 

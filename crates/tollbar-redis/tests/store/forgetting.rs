@@ -138,6 +138,7 @@ enum Way {
     Once { request_id: u8, ttl_s: u64 },
     Held { ttl_s: u64 },
     Reset,
+    Lend { parts: (u64, u64) },
 }
 
 #[derive(Debug, Clone)]
@@ -157,6 +158,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         2 => (0_u8..3, ttl_s()).prop_map(|(request_id, ttl_s)| Way::Once { request_id, ttl_s }),
         4 => ttl_s().prop_map(|ttl_s| Way::Held { ttl_s }),
         1 => Just(Way::Reset),
+        3 => (0_u64..20, 0_u64..20).prop_map(|parts| Way::Lend { parts }),
     ];
     let settled = prop::option::of((0_usize..20, 0_u64..8));
     let act = (way, strategy::trace(1..4), settled);
@@ -218,6 +220,10 @@ fn play(
                     duel.reset(now, asked[0].key, asked[0].policy);
                     (now, trace_state.now) = (next, next);
                 }
+            }
+            Way::Lend { parts } => {
+                let request = strategy::loan_request(asked[0].policy, asked[0].cost, parts);
+                duel.lend(now, asked[0].key, asked[0].policy, request)?;
             }
             Way::Held { ttl_s } => {
                 let id = ReservationId(number as u128);

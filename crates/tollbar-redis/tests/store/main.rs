@@ -8,6 +8,7 @@ mod edges;
 mod expiry;
 mod forgetting;
 mod leases;
+mod loans;
 mod reshard;
 mod sentinel;
 mod server;

@@ -3,7 +3,7 @@
 //! The log is replayed from the beginning for every answer.
 
 use super::log::{Event, Log};
-use crate::oracle::model::Model;
+use crate::oracle::model::{Lending, Model};
 use crate::oracle::ratio::Ratio;
 
 /// The numbers of a bucket.
@@ -45,10 +45,42 @@ impl Bucket {
                     debt = aged(debt, owed_since_us, *at_us).minus_or_zero(*back);
                     owed_since_us = *at_us;
                 }
+                Event::Cut { .. } => {}
                 Event::Leased { .. } => unreachable!("no bucket leases anything"),
             }
         }
         aged(debt, owed_since_us, now_us)
+    }
+
+    /// By how much less than a full debt may be owed at `now_us`. Every whole microsecond in which nothing was owed
+    /// has taken one off.
+    fn cut_us(log: &Log, now_us: u128) -> u128 {
+        let (mut cut_us, mut debt, mut since_us) = (0, Ratio::ZERO, 0);
+        for event in &log.events {
+            let (Event::Charged { at_us, .. }
+            | Event::Refunded { at_us, .. }
+            | Event::Cut { at_us, .. }) = event
+            else {
+                unreachable!("no bucket leases anything")
+            };
+            cut_us = shrunk(cut_us, debt, since_us, *at_us);
+            debt = aged(debt, since_us, *at_us);
+            since_us = *at_us;
+            match event {
+                Event::Charged { cost, token_us, .. } => {
+                    debt = debt.plus(token_us.times((*cost).into()));
+                }
+                Event::Refunded { back, .. } => debt = debt.minus_or_zero(*back),
+                Event::Cut { cut_us: asked_us, .. } => cut_us = cut_us.max(*asked_us),
+                Event::Leased { .. } => {}
+            }
+        }
+        shrunk(cut_us, debt, since_us, now_us)
+    }
+
+    /// All that is in the way of a charge at `now_us`.
+    fn debt_and_cut(log: &Log, now_us: u128) -> Ratio {
+        Self::debt(log, now_us).plus(Ratio::whole(Self::cut_us(log, now_us)))
     }
 }
 
@@ -64,7 +96,7 @@ impl Bucket {
         // What was given back since may have been ahead of it, and then it is paid sooner.
         let sooner = log.events[events..].iter().filter_map(|event| match event {
             Event::Refunded { back, .. } => Some(back.ceil()),
-            Event::Charged { .. } | Event::Leased { .. } => None,
+            Event::Charged { .. } | Event::Cut { .. } | Event::Leased { .. } => None,
         });
         paid_at_us.saturating_sub(sooner.sum()).saturating_sub(now_us)
     }
@@ -113,6 +145,12 @@ fn aged(debt: Ratio, from_us: u128, to_us: u128) -> Ratio {
     }
 }
 
+/// A cut of `from_us`, when `debt` was owed, as it stands at `to_us`.
+fn shrunk(cut_us: u128, debt: Ratio, from_us: u128, to_us: u128) -> u128 {
+    let paid_at_us = from_us + debt.ceil();
+    cut_us.saturating_sub(to_us.saturating_sub(paid_at_us))
+}
+
 impl Model for Bucket {
     fn capacity(&self) -> u64 {
         self.burst
@@ -138,7 +176,7 @@ impl Model for Bucket {
 
     fn fits(&self, log: &Log, now_us: u128, cost: u64) -> bool {
         let charge = self.token_us.times(cost.into());
-        Self::debt(log, now_us).plus(charge) <= self.full_debt()
+        Self::debt_and_cut(log, now_us).plus(charge) <= self.full_debt()
     }
 
     fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {
@@ -146,10 +184,14 @@ impl Model for Bucket {
     }
 
     fn remaining(&self, log: &Log, now_us: u128) -> u128 {
-        self.full_debt().minus_or_zero(Self::debt(log, now_us)).whole_parts(self.token_us)
+        self.full_debt().minus_or_zero(Self::debt_and_cut(log, now_us)).whole_parts(self.token_us)
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
-        now_us + Self::debt(log, now_us).ceil()
+        now_us + Self::debt_and_cut(log, now_us).ceil()
+    }
+
+    fn lends(&self) -> Option<Lending> {
+        Some(Lending::UnderCut)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use crate::oracle::almanac::Almanac;
-use crate::oracle::model::Model;
+use crate::oracle::model::{Lending, Model};
 
 /// The numbers of a calendar window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,10 @@ impl Model for Calendar {
         let mut charged = log.by_window(|at_us| self.almanac.window(at_us));
         let window = charged.nth(stamp as usize).map(|(window, _)| window);
         window == Some(self.window(log, now_us))
+    }
+
+    fn lends(&self) -> Option<Lending> {
+        Some(Lending::UntilReset)
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {

@@ -1,7 +1,7 @@
 //! Fixed window: what was charged since the last multiple of the window.
 
 use super::log::Log;
-use crate::oracle::model::Model;
+use crate::oracle::model::{Lending, Model};
 
 /// The numbers of a fixed window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,10 @@ impl Model for Fixed {
 
     fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
         log.window_of(self.window_us, stamp) == Some(self.window(log, now_us))
+    }
+
+    fn lends(&self) -> Option<Lending> {
+        Some(Lending::UntilReset)
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {

@@ -14,6 +14,13 @@ pub enum Event {
         /// What a token was worth then, in microseconds; zero for windows, which count tokens.
         token_us: Ratio,
     },
+    /// Tokens of a bucket are lent, and less may be owed.
+    Cut {
+        /// When, by the clock as it stood.
+        at_us: u128,
+        /// By how much less at least.
+        cut_us: u128,
+    },
     /// A lease was granted.
     Leased {
         /// Until when, as far as is known: it may be renewed.

@@ -5,6 +5,15 @@ use std::fmt::Debug;
 use super::log::{Event, Log};
 use crate::oracle::ratio::Ratio;
 
+/// How tokens are lent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lending {
+    /// Less may be owed while they are out.
+    UnderCut,
+    /// They end with the window that they were charged in.
+    UntilReset,
+}
+
 /// One algorithm with its numbers.
 pub trait Model: Debug {
     /// The largest cost that can ever pass.
@@ -38,6 +47,11 @@ pub trait Model: Debug {
     /// Whether time alone lets a denied request pass, so that a retry-after can be told.
     fn tells_when(&self) -> bool {
         true
+    }
+
+    /// How its tokens are lent; `None` where they are not.
+    fn lends(&self) -> Option<Lending> {
+        None
     }
 
     /// How long a request that is admitted at `now_us` waits for its turn, before it is charged.

@@ -1,5 +1,8 @@
 //! What the oracle reads from a policy: its numbers, and which counters it shares.
 
+use std::time::Duration;
+
+use tollbar::store::{Loan, LoanRequest};
 use tollbar::{Outcome, Policy, Timestamp};
 
 use super::bucket::Bucket;
@@ -7,7 +10,7 @@ use super::calendar::Calendar;
 use super::concurrency::Concurrency;
 use super::fixed::Fixed;
 use super::leased::Leased;
-use super::log::Log;
+use super::log::{Event, Log};
 use super::queue::Queue;
 use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
@@ -16,7 +19,7 @@ use super::warm_up::WarmUp;
 use super::window_log::WindowLog;
 use crate::answer::Answer;
 use crate::oracle::almanac::Almanac;
-use crate::oracle::model::Model;
+use crate::oracle::model::{Lending, Model};
 use crate::oracle::ratio::Ratio;
 
 /// Policies of one identity count on the same counter of a key, whatever their limits.
@@ -158,6 +161,42 @@ impl PolicyModel {
             reset_at: Timestamp::from_micros(narrow(reset_at_us)),
             delay_us,
         }
+    }
+}
+
+impl PolicyModel {
+    /// Lends as many tokens as fit under the cut that is asked for. If none do, nothing is written down.
+    ///
+    /// # Panics
+    /// If a number does not fit in 64 bits: policies are refused before that.
+    pub fn lend(&self, log: &mut Log, now: Timestamp, request: LoanRequest) -> Loan {
+        let model = &*self.model;
+        let Some(lending) = model.lends() else {
+            return Loan::NONE;
+        };
+        let now_us = u128::from(now.as_micros());
+        let mut lent = log.clone();
+        let cut_us = request.cut.as_nanos().div_ceil(1_000);
+        if lending == Lending::UnderCut {
+            lent.events.push(Event::Cut { at_us: now_us, cut_us });
+        }
+        let tokens = request.tokens.min(narrow(model.remaining(&lent, now_us)));
+        let mut life = Duration::ZERO;
+        if tokens > 0 {
+            let ends_in_us = narrow(model.reset_at_us(&lent, now_us) - now_us);
+            life = match lending {
+                Lending::UnderCut => request.term,
+                Lending::UntilReset => request.term.min(Duration::from_micros(ends_in_us)),
+            };
+            model.charge(&mut lent, now_us, tokens);
+            log.clone_from(&lent);
+        }
+        let mut answer = self.answer(log, now, 0);
+        if tokens < request.tokens {
+            let retry_after_us = narrow(model.retry_after_us(&lent, now_us, 1));
+            answer.outcome = Outcome::Deny { retry_after_us };
+        }
+        Loan { tokens, life, decision: Some(answer.into()) }
     }
 }
 

@@ -2,7 +2,7 @@
 //! ending now still covers, as if the previous one's charges were spread evenly.
 
 use super::log::Log;
-use crate::oracle::model::Model;
+use crate::oracle::model::{Lending, Model};
 
 /// The numbers of a sliding window counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,10 @@ impl Model for Sliding {
     fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
         let current = self.window(log, now_us);
         log.window_of(self.window_us, stamp).is_some_and(|window| window + 1 >= current)
+    }
+
+    fn lends(&self) -> Option<Lending> {
+        Some(Lending::UntilReset)
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {

@@ -2,7 +2,7 @@
 
 use super::fixed::Fixed;
 use super::log::{Event, Log};
-use crate::oracle::model::Model;
+use crate::oracle::model::{Lending, Model};
 
 /// The numbers of a staggered window, and of one key of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +56,10 @@ impl Model for Staggered {
 
     fn counts(&self, log: &Log, now_us: u128, stamp: u64) -> bool {
         self.fixed.counts(&self.on_its_clock(log), now_us + self.ahead_us(), stamp)
+    }
+
+    fn lends(&self) -> Option<Lending> {
+        Some(Lending::UntilReset)
     }
 
     fn reset_at_us(&self, log: &Log, now_us: u128) -> u128 {
