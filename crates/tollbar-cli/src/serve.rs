@@ -202,7 +202,7 @@ async fn open(prepared: PreparedConfig) -> Result<DaemonParts, ServeError> {
         .with_telemetry(config.denials.open(), traces.clone());
     let of_database = Arc::clone(&live);
     daemon.health.add(DATABASE, move || of_database.health());
-    let database = Database::open(&config, &live, tally).await?;
+    let database = Database::open(&config, &live, tally, counters.loans().cloned()).await?;
     Ok(DaemonParts {
         config: Arc::new(config),
         counters,

@@ -509,7 +509,7 @@ impl Daemon {
     pub fn now(&self) -> Timestamp {
         match &self.counters {
             Counters::Memory(store) => store.clock().map_or_else(|| self.clock.now(), Clock::now),
-            Counters::Redis(_) => self.clock.now(),
+            Counters::Redis(..) => self.clock.now(),
         }
     }
 

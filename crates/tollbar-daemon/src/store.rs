@@ -2,6 +2,7 @@
 
 pub mod ahead_of_clock;
 pub mod counters;
+pub mod loans;
 mod memory;
 pub mod snapshot;
 
@@ -23,6 +24,7 @@ use crate::duration_flag::DurationFlag;
 use crate::files;
 use crate::files::secret::{self, SecretError};
 use crate::store::counters::Counters;
+use crate::store::loans::{Loans, LoansMode};
 use crate::store::snapshot::{SnapshotFlags, snapshot_error_text};
 use memory::MemoryFlags;
 
@@ -75,6 +77,11 @@ pub struct StoreFlags {
     /// How long Redis may take for a check, before rules say what to answer without it
     #[arg(long, env = "TOLLBAR_STORE_DEADLINE", value_name = "TIME", default_value = "25ms")]
     store_deadline: DurationFlag,
+
+    /// Whether hot keys of rules with an accuracy are paid from tokens borrowed from Redis: on, off, or auto, which is
+    /// on while every daemon of --database knows loans, and off without one
+    #[arg(long, env = "TOLLBAR_LOANS", value_name = "MODE", default_value = "auto", value_enum)]
+    loans: LoansMode,
 
     #[command(flatten)]
     memory: MemoryFlags,
@@ -230,7 +237,9 @@ impl StoreFlags {
     /// say what to answer. Needs a runtime.
     pub fn open(&self) -> Result<Counters, StoreFlagsError> {
         if let Some(redis) = self.redis()? {
-            return Ok(Counters::Redis(Arc::new(redis.connect_in_background()?)));
+            let store = Arc::new(redis.connect_in_background()?);
+            let loans = Loans::new(Arc::clone(&store) as _, self.loans);
+            return Ok(Counters::Redis(store, Arc::new(loans)));
         }
         let restored = self.snapshot.restore(|| self.memory.builder());
         let store = restored.map_err(|source| {

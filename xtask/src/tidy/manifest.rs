@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tollbar-tls", &[]),
     ("tollbar-proto", &["tollbar-tls"]),
     ("tollbar-redis", &["tollbar", "tollbar-tls"]),
+    ("tollbar-fleet", &["tollbar"]),
     ("tollbar-rules", &["tollbar"]),
     ("tollbar-http", &["tollbar", "tollbar-rules"]),
     ("tollbar-gateway", &["tollbar", "tollbar-http", "tollbar-rules", "tollbar-tls"]),
@@ -25,6 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "tollbar-daemon",
         &[
             "tollbar",
+            "tollbar-fleet",
             "tollbar-gateway",
             "tollbar-http",
             "tollbar-proto",
@@ -53,6 +55,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "tollbar-bench",
         &[
             "tollbar",
+            "tollbar-fleet",
             "tollbar-http",
             "tollbar-proto",
             "tollbar-redis",
@@ -70,7 +73,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Any crate may be judged by it, in its tests.
 const TESTKIT: &str = "tollbar-testkit";
 
-/// The store that whatever is built upon rules may be tested over.
+/// The store that whatever is built upon rules, or upon another store, may be tested over.
 const TESTED_OVER: &str = "tollbar-redis";
 
 /// Other limiters: measured against, never built upon.
@@ -179,7 +182,7 @@ pub(crate) fn layers(tree: &Tree) -> Vec<Finding> {
             let is_judge = dependency.is_dev && target == TESTKIT;
             // Tests ask for features of their own crate in this way.
             let is_itself = dependency.is_dev && target == name;
-            let is_upon_rules = below.contains(&"tollbar-rules");
+            let is_upon_rules = below.contains(&"tollbar-rules") || name == "tollbar-fleet";
             let is_tested_over = dependency.is_dev && target == TESTED_OVER && is_upon_rules;
             let is_allowed = below.contains(&target) || is_judge || is_itself || is_tested_over;
             if ours.contains(target) && !is_allowed {

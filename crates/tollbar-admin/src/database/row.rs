@@ -441,6 +441,9 @@ pub struct NodeRow {
     /// Where it counts: `memory`, `redis` or `redis:NAMESPACE`. Nodes of older versions do not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
+    /// True if it knows loans. Nodes of older versions do not.
+    #[serde(skip)]
+    pub knows_loans: bool,
 }
 
 /// Numbers that grow with every change.

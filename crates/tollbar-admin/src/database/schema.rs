@@ -12,13 +12,14 @@ pub(crate) enum Dialect {
 }
 
 /// Step by step from nothing to now: what each says to SQLite and to PostgreSQL.
-const STEPS: [(&str, &str); 6] = [
+const STEPS: [(&str, &str); 7] = [
     (include_str!("schema/sqlite_0001.sql"), include_str!("schema/postgres_0001.sql")),
     (include_str!("schema/sqlite_0002.sql"), include_str!("schema/postgres_0002.sql")),
     (include_str!("schema/sqlite_0003.sql"), include_str!("schema/postgres_0003.sql")),
     (include_str!("schema/sqlite_0004.sql"), include_str!("schema/postgres_0004.sql")),
     (include_str!("schema/sqlite_0005.sql"), include_str!("schema/postgres_0005.sql")),
     (include_str!("schema/sqlite_0006.sql"), include_str!("schema/postgres_0006.sql")),
+    (include_str!("schema/sqlite_0007.sql"), include_str!("schema/postgres_0007.sql")),
 ];
 
 /// The table that knows which steps were taken.

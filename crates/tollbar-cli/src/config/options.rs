@@ -218,6 +218,7 @@ const OPTIONS: &[OptionRow] = &[
     row("store_raw_keys", &[(Redis, "keys_in_redis_name_clients_only_where_that_is_asked_for")]),
     row("store_namespace", &[(Redis, "a_missing_permission_is_logged_with_the_line_that_grants_it")]),
     row("store_deadline", &[(Redis, "the_deadline_of_a_check_is_that_of_the_flag")]),
+    row("loans", &[(Redis, "loans_are_on_or_off_as_the_flag_says")]),
     row("max_keys", &[(Memory, "each_flag_sizes_its_own_part_of_the_store")]),
     row("max_wide_keys", &[(Memory, "each_flag_sizes_its_own_part_of_the_store")]),
     row("max_log_stamps", &[(Memory, "each_flag_sizes_its_own_part_of_the_store")]),

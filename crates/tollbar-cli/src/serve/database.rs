@@ -16,6 +16,7 @@ use tollbar_admin::usage::node::NodeIdentity;
 use tollbar_admin::usage::writer::{USAGE, UsageWriter};
 use tollbar_daemon::daemon::Daemon;
 use tollbar_daemon::shutdown::ShutdownSignal;
+use tollbar_daemon::store::loans::Loans;
 use tollbar_daemon::usage::Tally;
 
 /// A database whose rules are in force.
@@ -45,6 +46,7 @@ impl Database {
         config: &Config,
         live: &Arc<LiveRules>,
         tally: Option<Arc<Tally>>,
+        loans: Option<Arc<Loans>>,
     ) -> Result<Option<Self>, DatabaseError> {
         let (Some(location), Some(tally)) = (&config.database.database, tally) else {
             return Ok(None);
@@ -57,6 +59,7 @@ impl Database {
         let store = config.store.counting_place();
         let node_store = NodeStore { name: node.name.clone(), store };
         let follower = Follower::start(live, repository.clone(), cache, node_store).await?;
+        let follower = follower.with_loans(loans);
         let usage_writer = UsageWriter::new(repository.clone(), node.name.clone(), tally);
         let flush_every = config.metering.usage_flush.0;
         Ok(Some(Self { repository, follower, usage_writer, flush_every, node }))

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tollbar_fleet::LendingStats;
 use tollbar_redis::LATENCY_BOUNDS_US;
 use tollbar_rules::Counts;
 
@@ -281,6 +282,7 @@ fn store(text: &mut Exposition, store: &StoreState) {
         "Denials that were known to hold, so that the store was not asked.",
     );
     text.counter(&[], store.redis.deny_cache_hits);
+    loans(text, &store.lending);
     let Some(memory) = &store.memory else {
         return;
     };
@@ -300,6 +302,30 @@ fn store(text: &mut Exposition, store: &StoreState) {
         "Request ids in memory that were forgotten before their time, for want of room.",
     );
     text.counter(&[], memory.request_ids_forgotten);
+}
+
+/// What was borrowed from the store, and what became of it.
+fn loans(text: &mut Exposition, lending: &LendingStats) {
+    text.family(
+        "tollbar_loans",
+        MetricType::Counter,
+        "Questions for a loan, by what the store has lent.",
+    );
+    for (outcome, count) in lending.loans() {
+        text.counter(&[("outcome", outcome)], count);
+    }
+    text.family(
+        "tollbar_loan_tokens",
+        MetricType::Counter,
+        "Tokens that were lent, by their fate.",
+    );
+    for (fate, count) in lending.tokens() {
+        text.counter(&[("fate", fate)], count);
+    }
+    text.family("tollbar_loaned_keys", MetricType::Gauge, "Keys that tokens are borrowed for.");
+    text.gauge(&[], lending.loaned_keys);
+    text.family("tollbar_lending", MetricType::Gauge, "1 while tokens may be borrowed.");
+    text.gauge(&[], u64::from(lending.is_lending));
 }
 
 fn connections(text: &mut Exposition, metrics: &Metrics) {

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use tollbar::{MemoryStats, Timestamp};
+use tollbar_fleet::LendingStats;
 use tollbar_redis::{BreakerState, FaultKind, RefusalReason, RemoteStats};
 
 use super::histogram::percentile;
@@ -29,6 +30,8 @@ pub struct StoreState {
     pub faults: [(&'static str, usize); FaultKind::NAMES.len()],
     /// How many keys its servers have evicted.
     pub evicted_keys: u64,
+    /// Of loans from a store that a fleet shares.
+    pub lending: LendingStats,
     /// Of the store in memory.
     pub memory: Option<MemoryStats>,
 }
@@ -49,9 +52,10 @@ impl StoreState {
                 refusals: RefusalReason::ALL.map(|reason| (reason, 0)),
                 faults: FaultKind::NAMES.map(|name| (name, 0)),
                 evicted_keys: 0,
+                lending: LendingStats::default(),
                 memory: Some(cache.at(now, || store.stats())),
             },
-            Counters::Redis(store) => {
+            Counters::Redis(store, loans) => {
                 let (health, faults) = (store.health(), store.faults());
                 let node_count = |name| {
                     let of_kind = faults.iter().filter(|fault| fault.kind.name() == name);
@@ -66,6 +70,7 @@ impl StoreState {
                     refusals: store.refusals(),
                     faults: FaultKind::NAMES.map(|name| (name, node_count(name))),
                     evicted_keys: store.evicted_keys(),
+                    lending: loans.stats(),
                     memory: None,
                 }
             }

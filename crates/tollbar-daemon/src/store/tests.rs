@@ -65,6 +65,23 @@ fn the_deadline_of_a_check_is_that_of_the_flag() {
     assert!(redis.contains("timeout: 7s"), "{redis}");
 }
 
+#[tokio::test]
+async fn loans_are_on_or_off_as_the_flag_says() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        store: StoreFlags,
+    }
+    let store = ["tollbar", "--store=redis://127.0.0.1:1", "--store-raw-keys"];
+    for (flag, is_lending) in
+        [("--loans=on", true), ("--loans=off", false), ("--loans=auto", false)]
+    {
+        let line: Line = clap::Parser::parse_from(store.iter().chain([&flag]));
+        let counters = line.store.open().unwrap();
+        assert_eq!(counters.loans().unwrap().stats().is_lending, is_lending, "{flag}");
+    }
+}
+
 #[test]
 fn a_namespace_is_a_plain_word() {
     assert!(is_namespace("prod-eu_1"));

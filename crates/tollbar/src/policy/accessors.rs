@@ -17,6 +17,13 @@ impl Policy {
         self.name.as_deref()
     }
 
+    /// What its name, algorithm and window come to: two policies with the same identity count together on one key,
+    /// whatever their numbers. The same in every process of one version.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.salt
+    }
+
     /// Tokens per window.
     #[must_use]
     pub fn limit(&self) -> u64 {

@@ -91,6 +91,18 @@ pub struct Loan {
     pub decision: Option<Decision>,
 }
 
+/// What a process holds of a counter that it borrows from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoanHolding {
+    /// Tokens that are not spent yet.
+    pub tokens: u64,
+    /// For how long the last of them can be spent.
+    pub ends_in: Duration,
+    /// For how long requests are denied that find no tokens, because the store had too few to lend. Zero if
+    /// they are checked exactly.
+    pub paused_for: Duration,
+}
+
 /// Why tokens of a policy cannot be lent.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]

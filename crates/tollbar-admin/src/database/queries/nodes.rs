@@ -11,9 +11,10 @@ const NODES_MAX: usize = 10_000;
 
 pub(crate) async fn report<S: Sql>(sql: &S, node: &str, revision: u64, store: &str) -> Result<()> {
     check_name("node", node)?;
-    let statement = "INSERT INTO rate_limit_nodes (node, revision, seen_at, store) VALUES ($1, $2, $3, $4) \
+    let statement = "INSERT INTO rate_limit_nodes (node, revision, seen_at, store, knows_loans) \
+         VALUES ($1, $2, $3, $4, 1) \
          ON CONFLICT (node) DO UPDATE SET revision = excluded.revision, \
-         seen_at = excluded.seen_at, store = excluded.store";
+         seen_at = excluded.seen_at, store = excluded.store, knows_loans = 1";
     let values = [node.into(), number(revision), sql.now().into(), store.into()];
     sql.execute(statement, &values).await?;
     Ok(())
@@ -21,7 +22,8 @@ pub(crate) async fn report<S: Sql>(sql: &S, node: &str, revision: u64, store: &s
 
 pub(crate) async fn list<S: Sql>(sql: &S) -> Result<Vec<NodeRow>> {
     let statement = format!(
-        "SELECT node, revision, seen_at, store FROM rate_limit_nodes ORDER BY node LIMIT {NODES_MAX}"
+        "SELECT node, revision, seen_at, store, knows_loans FROM rate_limit_nodes \
+         ORDER BY node LIMIT {NODES_MAX}"
     );
     let read = |mut row: SqlRow| {
         Ok(NodeRow {
@@ -29,6 +31,7 @@ pub(crate) async fn list<S: Sql>(sql: &S) -> Result<Vec<NodeRow>> {
             revision: row.count()?,
             seen_at: row.time()?,
             store: row.optional_text()?,
+            knows_loans: row.optional_count()? == Some(1),
         })
     };
     sql.query(&statement, &[]).await?.into_iter().map(read).collect()

@@ -15,10 +15,11 @@ use tracing::{info, warn};
 use super::cache::{Cache, CacheError};
 use crate::database::sync::contents::DatabaseContents;
 use crate::database::sync::live_rules::LiveRules;
-use crate::database::sync::node_stores::{NodeStore, NodesApart};
+use crate::database::sync::node_stores::{NodeStore, NodesApart, all_know_loans};
 use crate::database::{Repository, RepositoryError, Result};
 use tollbar_daemon::background;
 use tollbar_daemon::shutdown::ShutdownSignal;
+use tollbar_daemon::store::loans::Loans;
 use tollbar_daemon::tasks::{Pulse, Task, Tasks};
 
 /// How often the database is polled, whether or not a notification came.
@@ -54,6 +55,8 @@ pub struct Follower {
     cache: Option<Cache>,
     node: NodeStore,
     nodes_apart: Arc<NodesApart>,
+    /// Borrows while all nodes know loans.
+    loans: Option<Arc<Loans>>,
     /// What was reported last, and when.
     reported: Option<(u64, Timestamp)>,
     /// When everything was read last, and not only what had changed.
@@ -86,6 +89,7 @@ impl Follower {
             cache,
             node,
             nodes_apart: Arc::default(),
+            loans: None,
             reported: None,
             read_at: None,
             is_unsaved: false,
@@ -116,6 +120,12 @@ impl Follower {
             Err(error) => return Err(error.into()),
         }
         Ok(follower)
+    }
+
+    /// Has `loans` know whether all nodes know loans.
+    #[must_use]
+    pub fn with_loans(self, loans: Option<Arc<Loans>>) -> Self {
+        Self { loans, ..self }
     }
 
     /// Which other nodes count elsewhere.
@@ -267,6 +277,9 @@ impl Follower {
         self.repository.forget_nodes(silent).await?;
         let nodes = self.repository.nodes().await?;
         self.nodes_apart.update(&self.node, &nodes, now);
+        if let Some(loans) = &self.loans {
+            loans.set_known_to_all(all_know_loans(&self.node, &nodes));
+        }
         // Whichever has not been silent for long may still serve: too many share a limit rather than too few.
         let (node_count, live) = (nodes.len() as u64, Arc::clone(&self.live));
         background::run(move || live.put_node_count(node_count.max(1))).await;

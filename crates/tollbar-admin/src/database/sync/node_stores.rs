@@ -44,6 +44,13 @@ impl NodesApart {
     }
 }
 
+/// True if every node that counts where `own` does knows loans. A node that does not say where it counts is of an older
+/// version. Whichever has not been silent for long counts: it may still serve.
+pub(crate) fn all_know_loans(own: &NodeStore, rows: &[NodeRow]) -> bool {
+    let counts_here = |row: &&NodeRow| row.store.as_ref().is_none_or(|store| *store == own.store);
+    rows.iter().filter(counts_here).all(|row| row.knows_loans)
+}
+
 fn describe(own: &NodeStore, rows: &[NodeRow], now: Timestamp) -> Option<String> {
     let is_live =
         |row: &&NodeRow| now.as_micros().saturating_sub(row.seen_at.as_micros()) <= SILENCE_MAX_US;
@@ -78,7 +85,8 @@ mod tests {
 
     fn row(node: &str, store: Option<&str>, silent_us: u64) -> NodeRow {
         let seen_at = Timestamp::from_micros(NOW.as_micros() - silent_us);
-        NodeRow { node: node.to_owned(), revision: 1, seen_at, store: store.map(str::to_owned) }
+        let (node, store) = (node.to_owned(), store.map(str::to_owned));
+        NodeRow { node, revision: 1, seen_at, store, knows_loans: true }
     }
 
     fn told(rows: &[NodeRow]) -> Option<String> {
@@ -99,6 +107,16 @@ mod tests {
         let apart = [&fine[..], &[row("e", Some("memory"), SILENCE_MAX_US)]].concat();
         let text = told(&apart).unwrap();
         assert!(text.starts_with("a counts in redis:shop, and e in memory: give all"), "{text}");
+    }
+
+    #[test]
+    fn one_old_node_over_the_same_store_keeps_all_from_lending() {
+        let own = NodeStore { name: "a".to_owned(), store: "redis:shop".to_owned() };
+        let old = |store| NodeRow { knows_loans: false, ..row("b", store, 200_000_000) };
+        let new = row("a", Some("redis:shop"), 0);
+        assert!(all_know_loans(&own, &[new.clone(), old(Some("redis")), old(Some("memory"))]));
+        assert!(!all_know_loans(&own, &[new.clone(), old(Some("redis:shop"))]));
+        assert!(!all_know_loans(&own, &[new, old(None)]));
     }
 
     #[test]

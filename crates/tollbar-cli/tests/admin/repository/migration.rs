@@ -175,7 +175,9 @@ pub(crate) async fn rules_of_version_4_get_their_owners_from_the_audit(database:
         database.execute("UPDATE rate_limit_tokens SET scopes = '{}' WHERE id = 3");
     }
     database.execute(
-        "ALTER TABLE rate_limit_rules DROP COLUMN owner; DELETE FROM rate_limit_schema WHERE number >= 5",
+        "ALTER TABLE rate_limit_rules DROP COLUMN owner; \
+         ALTER TABLE rate_limit_nodes DROP COLUMN knows_loans; \
+         DELETE FROM rate_limit_schema WHERE number >= 5",
     );
     // As it was before version 6.
     database.execute(

@@ -340,6 +340,11 @@ pub(crate) async fn nodes_are_known_by_what_they_enforce_until_they_are_silent(
     let stores: Vec<_> =
         repository.nodes().await.unwrap().into_iter().map(|node| node.store).collect();
     assert_eq!(stores, [Some("memory".to_owned()), Some("redis:shop".to_owned())]);
+    // A node of a version before loans does not say that it knows them.
+    database.execute("UPDATE rate_limit_nodes SET knows_loans = NULL WHERE node = 'b'");
+    let know_loans: Vec<_> =
+        repository.nodes().await.unwrap().into_iter().map(|node| node.knows_loans).collect();
+    assert_eq!(know_loans, [true, false]);
     assert_eq!(repository.forget_nodes(database.clock_now()).await.unwrap(), 1);
     repository.report_node("a", 9, "memory").await.unwrap();
     assert_eq!(told().await, [("a".to_owned(), 9)]);
