@@ -129,8 +129,8 @@ pub use policy::concurrency::Concurrency;
 pub use policy::{Policy, PolicyParts};
 pub use receipt::{RECEIPT_BYTES_MAX, Receipt, ReceiptError, ReceiptKey};
 pub use store::{
-    Accuracy, Batch, Charge, Entry, Feature, Loan, LoanError, LoanMode, LoanRequest, LoanTerms,
-    Reply, Role, Source, Store, StoreError,
+    Accuracy, Batch, Charge, Entry, Feature, Loan, LoanError, LoanHolding, LoanMode, LoanRequest,
+    LoanTerms, Reply, Role, Source, Store, StoreError,
 };
 pub use units::{
     DurationError, IntoRate, Rate, RateError, Timestamp, parse_duration, readable_duration,

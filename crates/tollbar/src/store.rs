@@ -23,7 +23,7 @@ use crate::{Clock, Decision, Policy, Timestamp};
 
 pub use batch::{Batch, Charge, Entry, Role};
 pub use feature::Feature;
-pub use loan::{Accuracy, Loan, LoanError, LoanMode, LoanRequest, LoanTerms, Source};
+pub use loan::{Accuracy, Loan, LoanError, LoanHolding, LoanMode, LoanRequest, LoanTerms, Source};
 pub(crate) use reply::answer_now;
 pub use reply::{Reply, block_on};
 pub use settlement::{
@@ -131,6 +131,11 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
         _request: LoanRequest,
     ) -> Reply<'a, Loan> {
         Reply::Ready(Ok(Loan::NONE))
+    }
+
+    /// Returns what this process holds of the counter of `key` under `policy`; `None` if it is counted exactly.
+    fn loan_holding(&self, _key: &[u8], _policy: &Policy) -> Option<LoanHolding> {
+        None
     }
 
     /// Makes the counter of `key` under `policy` fresh.

@@ -38,6 +38,18 @@ pub enum Source {
     Local,
 }
 
+impl Source {
+    /// Its name in logs and responses.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Loan => "loan",
+            Self::Local => "local",
+        }
+    }
+}
+
 /// How a rule trades accuracy for fewer calls to the store. A share of the burst is in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoanMode {
@@ -89,6 +101,18 @@ pub struct Loan {
     /// The counter after the loan: allowed if all tokens were lent, otherwise denied until the store has one
     /// more token. `None` from a store that lends nothing, to anybody.
     pub decision: Option<Decision>,
+}
+
+/// What a process holds of a counter that it borrows from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoanHolding {
+    /// Tokens that are not spent yet.
+    pub tokens: u64,
+    /// For how long the last of them can be spent.
+    pub ends_in: Duration,
+    /// For how long requests are denied that find no tokens, because the store had too few to lend. Zero if
+    /// they are checked exactly.
+    pub paused_for: Duration,
 }
 
 /// Why tokens of a policy cannot be lent.
