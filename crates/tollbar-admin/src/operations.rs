@@ -14,6 +14,7 @@
 
 pub(crate) mod audit;
 pub mod auth;
+pub(crate) mod bounds;
 pub(crate) mod counters;
 pub(crate) mod exemptions;
 mod instant;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use thiserror::Error;
 use tollbar::Timestamp;
-use tollbar_rules::{FileError, OnOutage, Rule, RuleFile, RuleSet, RuleSetError};
+use tollbar_rules::{FileError, OnOutage, Rule, RuleAccuracy, RuleFile, RuleSet, RuleSetError};
 use tracing::warn;
 
 use tollbar_admin::database::flags::DatabaseFlags;
@@ -310,6 +310,11 @@ impl Config {
             found.push(IdleField {
                 why: "`on_store_failure` has no effect over --store memory, which has no outages",
                 rules: names(|rule| rule.on_store_failure != OnOutage::Allow),
+            });
+            let is_inexact = |rule: &Rule| rule.accuracy.unwrap_or_default() != RuleAccuracy::Exact;
+            found.push(IdleField {
+                why: "`accuracy` has no effect over --store memory, whose counters are exact",
+                rules: names(is_inexact),
             });
         }
         if self.grpc != Endpoint::Off {

@@ -309,9 +309,10 @@ impl EngineBuilder<Arc<dyn Store>> {
     fn build_unchecked(self) -> AsyncEngine {
         let any: Arc<dyn Any + Send + Sync> = self.store.clone();
         let receipt_key = self.receipt_key.unwrap_or_else(ReceiptKey::random);
+        let memory: Option<Arc<MemoryStore>> = any.downcast().ok();
         AsyncEngine {
-            memory: any.downcast().ok(),
-            current: ArcSwap::from_pointee(Snapshot::new(self.rules, 1, None)),
+            current: ArcSwap::from_pointee(Snapshot::first(self.rules, memory.is_some())),
+            memory,
             changing: Mutex::new(()),
             store: self.store,
             local: OnceLock::new(),

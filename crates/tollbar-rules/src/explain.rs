@@ -3,7 +3,7 @@
 mod display;
 
 use arrayvec::ArrayVec;
-use tollbar::{Batch, Decision, Entry, StoreError, Timestamp};
+use tollbar::{Accuracy, Batch, Decision, Entry, StoreError, Timestamp};
 
 use crate::engine::in_process::{Engine, now};
 use crate::engine::new_keys::Visit;
@@ -13,7 +13,7 @@ use crate::rule::subject::{network_of_key, readable};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
 use crate::verdict::{Enforcement, StoredReason};
-use crate::{AsyncEngine, Effect, Request, Rule};
+use crate::{AsyncEngine, Effect, Limit, LimitAccuracy, Request, Rule};
 
 /// What every rule says to a request, and why. Prints as a text for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +99,10 @@ pub struct LimitExplanation {
     pub would_pass: bool,
     /// Whether it is the one that binds.
     pub binds: bool,
+    /// How exactly it is counted.
+    pub accuracy: LimitAccuracy,
+    /// The tokens that this process has borrowed and not spent; `None` if it counts the key exactly.
+    pub held_tokens: Option<u64>,
 }
 
 /// Writes down what becomes of each rule. Of a path with two readings, that in which a rule limits more.
@@ -162,6 +166,10 @@ impl AsyncEngine {
             Ok(()) => entries.iter().map(Entry::decision).collect(),
             Err(_) => vec![None; limits.len()],
         };
+        let held = |entry: &Entry<'_>| {
+            Some(self.store().loan_holding(entry.key(), entry.policy())?.tokens)
+        };
+        let held_tokens: Vec<Option<u64>> = entries.iter().map(held).collect();
         drop(entries);
         let explainer = Explainer {
             snapshot: &snapshot,
@@ -169,6 +177,7 @@ impl AsyncEngine {
             selection: &selection,
             limits,
             decisions: &decisions,
+            held_tokens: &held_tokens,
             now: self.now(),
         };
         explainer.explanation(&fates, answer.err().as_ref())
@@ -189,6 +198,7 @@ struct Explainer<'a> {
     selection: &'a Selection,
     limits: &'a [SelectedLimit],
     decisions: &'a [Option<Decision>],
+    held_tokens: &'a [Option<u64>],
     now: Timestamp,
 }
 
@@ -301,6 +311,20 @@ impl Explainer<'_> {
             reset_at: decision.and_then(|decision| decision.reset_at()),
             would_pass: self.would_pass(at),
             binds,
+            accuracy: self.accuracy(selected, limit),
+            held_tokens: self.held_tokens[at],
+        }
+    }
+
+    fn accuracy(&self, selected: &SelectedLimit, limit: &Limit) -> LimitAccuracy {
+        let (rules, rule) = (&self.snapshot.rules, self.snapshot.rule(selected.rule));
+        if self.snapshot.is_in_process {
+            return LimitAccuracy::in_process(rules.accuracy_of(rule));
+        }
+        match selected.accuracy(self.snapshot) {
+            // What is counted is a part already.
+            Accuracy::Local => LimitAccuracy::new(rules, rule, limit.policy()),
+            _ => LimitAccuracy::new(rules, rule, selected.policy(self.snapshot)),
         }
     }
 

@@ -24,7 +24,7 @@ use node::Value;
 use reader::{Field, Reader};
 
 use crate::request::path::PathOptions;
-use crate::rule_set::NODES_MAX;
+use crate::rule::accuracy::NODES_MAX;
 use crate::{Rule, RuleSet, RuleSetError};
 
 #[cfg(feature = "admin")]
@@ -217,6 +217,7 @@ fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
             format!("a fleet has 1 to {NODES_MAX} nodes: write how many share the limits");
         reader.refuse(field, message);
     }
+    let accuracy = fields.take("accuracy").and_then(|field| rule::accuracy(reader, &field));
     let path_options = fields.take("paths").and_then(|field| read_paths(reader, &field));
     let rules_field = fields.take("rules");
     let mut read: Vec<(Rule, rule::FieldPositions)> = Vec::new();
@@ -238,12 +239,12 @@ fn read_document(reader: &mut Reader, document: &Field<'_>) -> Option<RuleSet> {
         return None;
     }
     let (rules, positions): (Vec<Rule>, Vec<rule::FieldPositions>) = read.into_iter().unzip();
-    match RuleSet::new(rules) {
+    match RuleSet::of_nodes(rules, node_count.unwrap_or(1)) {
         Ok(rules) => {
             if let (Some(reason), Some(field)) = (rules.idle_reason(), &rules_field) {
                 reader.warn(field.node.at, &field.path, reason);
             }
-            let rules = rules.with_node_count(node_count.unwrap_or(1));
+            let rules = rules.with_accuracy(accuracy.unwrap_or_default());
             Some(rules.with_path_options(path_options))
         }
         Err(wrong) => {

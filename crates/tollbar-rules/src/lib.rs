@@ -51,6 +51,7 @@
 //! | `request` | a request, checked, its path normalised |
 //! | `rule` | one rule: conditions, path patterns, address blocks, subjects, costs, limits |
 //! | `rule_set` | rules together: whether they fit, bans and boosts, what changed between two sets |
+//! | `bounds` | what each limit admits at most and at least in any interval |
 //! | `file` | the YAML file of rules, with every mistake at its line |
 //! | `admin` | rules and exemptions as JSON and YAML, for an admin API |
 //! | `matcher` | the index that finds which rules match a request |
@@ -67,6 +68,7 @@
 
 #[cfg(feature = "admin")]
 pub mod admin;
+mod bounds;
 mod date;
 mod engine;
 mod explain;
@@ -81,6 +83,7 @@ mod snapshot;
 mod verdict;
 mod watch;
 
+pub use bounds::{AdmittedTokens, IntervalBounds, LimitAccuracy, LimitBounds};
 pub use date::{readable_instant, readable_wait};
 pub use engine::ahead_of_clock::{AheadDenial, AheadNews, AheadOfClock};
 pub use engine::global_overrides::GlobalOverrides;
@@ -97,6 +100,7 @@ pub use file::{FileError, Finding, Position, RuleFile};
 pub use request::address::address_part;
 pub use request::path::PathOptions;
 pub use request::{Criticality, InvalidRequest, Request};
+pub use rule::accuracy::{AccuracyError, LimitAccuracyError, RuleAccuracy};
 pub use rule::cidr::{Cidr, CidrError};
 pub use rule::condition::{Condition, Conditions, Test};
 pub use rule::cost::{Costs, whole_digits};

@@ -1,6 +1,7 @@
 //! A rule: which requests, per whom, under which limits. Plain data, checked by a
 //! [`RuleSet`](crate::RuleSet).
 
+pub(crate) mod accuracy;
 pub(crate) mod cidr;
 pub(crate) mod condition;
 pub(crate) mod cost;
@@ -16,7 +17,7 @@ use tollbar::Timestamp;
 
 use condition::PathReading;
 
-use crate::{Conditions, Costs, Criticality, Limit, OnMissing, Per, Request};
+use crate::{Conditions, Costs, Criticality, Limit, OnMissing, Per, Request, RuleAccuracy};
 
 /// One rule. Make one with [`Rule::new`], and set what differs from the defaults.
 ///
@@ -75,6 +76,8 @@ pub struct Rule {
     pub mode: Mode,
     /// Limits that are tried out beside the live ones: counted, reported, never denied.
     pub candidate: Vec<Limit>,
+    /// How exactly it counts; `None` where the [rule set](crate::RuleSet::accuracy) says it.
+    pub accuracy: Option<RuleAccuracy>,
     /// What happens while the store cannot answer.
     pub on_store_failure: OnOutage,
     /// Who is not counted.
@@ -174,6 +177,7 @@ impl Rule {
             unlimited: false,
             mode: Mode::default(),
             candidate: Vec::new(),
+            accuracy: None,
             on_store_failure: OnOutage::default(),
             exemptions: Vec::new(),
         }

@@ -19,8 +19,9 @@ use validation::{RuleDigest, Validator};
 
 use crate::hash::hash_text;
 use crate::request::path::PathOptions;
+use crate::rule::accuracy::NODES_MAX;
 use crate::rule::limit;
-use crate::{Mode, Override, PathPattern, Rule};
+use crate::{LimitAccuracyError, Mode, Override, PathPattern, Rule, RuleAccuracy};
 
 /// The most rules of a set.
 pub(crate) const RULES_MAX: usize = 100_000;
@@ -30,9 +31,6 @@ pub(crate) const LIMITS_PER_RULE_MAX: usize = 8;
 
 /// The most policies that one request may be checked against: what stores take in one batch.
 pub(crate) const POLICIES_PER_REQUEST_MAX: usize = 32;
-
-/// The most nodes that share limits.
-pub(crate) const NODES_MAX: u64 = 1_000_000;
 
 /// The longest name of a rule.
 const NAME_BYTES_MAX: usize = 128;
@@ -46,6 +44,8 @@ pub struct RuleSet {
     digests: Arc<[RuleDigest]>,
     overrides: Arc<[Override]>,
     node_count: u64,
+    /// Of rules that do not say it themselves.
+    accuracy: RuleAccuracy,
     path_options: Option<PathOptions>,
 }
 
@@ -165,6 +165,14 @@ pub enum RuleProblem {
         /// The most it can hold.
         capacity: u64,
     },
+    /// A limit that cannot be counted as the rule says.
+    #[error("`{limit}`: {source}")]
+    Accuracy {
+        /// The limit as it was written.
+        limit: String,
+        /// Why not, and what to write instead.
+        source: LimitAccuracyError,
+    },
     /// A rule that is to be replaced and is not there.
     #[error("there is no rule `{name}` to be replaced: write the name of another rule")]
     UnknownReplaced {
@@ -213,12 +221,22 @@ impl RuleSet {
     }
 
     /// The same of rules that others may hold as well.
-    pub fn of_shared(mut rules: Vec<Arc<Rule>>) -> Result<Self, RuleSetError> {
+    pub fn of_shared(rules: Vec<Arc<Rule>>) -> Result<Self, RuleSetError> {
+        Self::of_shared_nodes(rules, 1)
+    }
+
+    /// The rules of a fleet of so many nodes, if they fit together and each node has a part of every limit that is
+    /// counted by nodes.
+    pub(crate) fn of_nodes(rules: Vec<Rule>, node_count: u64) -> Result<Self, RuleSetError> {
+        Self::of_shared_nodes(rules.into_iter().map(Arc::new).collect(), node_count)
+    }
+
+    fn of_shared_nodes(mut rules: Vec<Arc<Rule>>, node_count: u64) -> Result<Self, RuleSetError> {
         let digests: Vec<RuleDigest> = rules.iter().map(|rule| RuleDigest::new(rule)).collect();
-        Validator::check_new(&rules, &digests)?;
+        Validator::check_new(&rules, &digests, node_count)?;
         rules.sort_by(|a, b| order(a, b));
         let digests = rules.iter().map(|rule| RuleDigest::new(rule)).collect();
-        Ok(Self { rules: rules.into(), digests, ..Self::empty() })
+        Ok(Self { rules: rules.into(), digests, ..Self::empty() }.with_node_count(node_count))
     }
 
     /// This set without the rules of some [identities](Rule::identity), and with other rules: as
@@ -263,7 +281,7 @@ impl RuleSet {
         let kept = rules.len();
         digests.extend(with.iter().map(|rule| RuleDigest::new(rule)));
         rules.extend(with);
-        Validator::check_changed(&rules, &digests, kept, &gone)?;
+        Validator::check_changed(&rules, &digests, kept, &gone, self.node_count)?;
         for (rule, digest) in rules.split_off(kept).into_iter().zip(digests.split_off(kept)) {
             let at = rules.partition_point(|other| order(other, &rule).is_lt());
             rules.insert(at, rule);
@@ -286,15 +304,34 @@ impl RuleSet {
             digests: Arc::default(),
             overrides: Arc::default(),
             node_count: 1,
+            accuracy: RuleAccuracy::Exact,
             path_options: None,
         }
     }
 
     /// The same rules in a fleet of so many nodes, each of which has its share of a limit while
-    /// the store cannot answer. At least 1, at most a million.
+    /// the store cannot answer, and of a limit that is [counted by nodes](RuleAccuracy::Local). At least 1, at most a million.
     #[must_use]
     pub fn with_node_count(self, node_count: u64) -> Self {
         Self { node_count: node_count.clamp(1, NODES_MAX), ..self }
+    }
+
+    /// Sets how exactly those rules count that do not say it themselves.
+    #[must_use]
+    pub fn with_accuracy(self, accuracy: RuleAccuracy) -> Self {
+        Self { accuracy, ..self }
+    }
+
+    /// How exactly those rules count that do not say it themselves.
+    #[must_use]
+    pub fn accuracy(&self) -> RuleAccuracy {
+        self.accuracy
+    }
+
+    /// How exactly a rule of this set is to count.
+    #[must_use]
+    pub fn accuracy_of(&self, rule: &Rule) -> RuleAccuracy {
+        rule.accuracy.unwrap_or(self.accuracy)
     }
 
     /// Sets how paths are compared; `None` if nobody has said it, which means the default.

@@ -3,6 +3,7 @@
 //! A version shares with the one before it whatever is the same in both.
 
 mod compiled;
+pub(crate) mod counting;
 mod index;
 pub(crate) mod overrides;
 mod recipe;
@@ -19,9 +20,10 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use tollbar::{Policy, Timestamp};
+use tollbar::{Accuracy, Policy, Timestamp};
 
 use compiled::CompiledRule;
+use counting::{CountedPolicies, CountingPlan};
 use index::RuleIndex;
 use recipe::Recipes;
 
@@ -45,6 +47,8 @@ pub(crate) struct Snapshot {
     pub(crate) rules: RuleSet,
     /// Counts up with every change.
     pub(crate) version: u64,
+    /// The counters are in this process, and exact whatever the rules say.
+    pub(crate) is_in_process: bool,
     index: Arc<RuleIndex>,
     compiled: Vec<Arc<CompiledRule>>,
     /// Bans and boosts; almost always none.
@@ -60,7 +64,17 @@ pub(crate) struct Snapshot {
 pub(crate) struct PinnedSnapshot(Guard<Arc<Snapshot>>);
 
 impl Snapshot {
+    /// The first version, over counters in this process or elsewhere.
+    pub(crate) fn first(rules: RuleSet, is_in_process: bool) -> Self {
+        Self::build(rules, 1, None, is_in_process)
+    }
+
     pub(crate) fn new(rules: RuleSet, version: u64, before: Option<&Self>) -> Self {
+        let is_in_process = before.is_some_and(|before| before.is_in_process);
+        Self::build(rules, version, before, is_in_process)
+    }
+
+    fn build(rules: RuleSet, version: u64, before: Option<&Self>, is_in_process: bool) -> Self {
         let places = match before {
             Some(before) => rules.places_in(&before.rules),
             None => vec![None; rules.len()],
@@ -82,8 +96,9 @@ impl Snapshot {
         let boosted = if has_boosts { rules.len() } else { 0 };
         Self {
             version,
+            is_in_process,
             index,
-            compiled: compile(&rules, &places, before),
+            compiled: compile(&rules, &places, before, is_in_process),
             overrides,
             boosts: (0..boosted).map(|_| OnceLock::new()).collect(),
             rules,
@@ -248,17 +263,45 @@ impl Snapshot {
         if boost > 0
             && let Some(boosted) = self.boosts(at).get(boost as usize - 1)
         {
-            let tier_at = match tier {
-                Tier::Rule => None,
-                // An unlimited tier stays so.
-                Tier::At(tier) => self.plan(at).tiers[tier].as_ref().map(|_| Some(tier))?,
-            };
-            return Some(boosted.limits(self.rule(at), tier_at));
+            // An unlimited tier stays so.
+            if let Tier::At(tier) = tier {
+                self.plan(at).tiers[tier].as_ref()?;
+            }
+            return Some(self.boosted(at, tier, boosted).map_or(&[], |limits| &limits.policies));
         }
         match tier {
             Tier::Rule => Some(&self.core(at).limits),
             Tier::At(tier) => self.plan(at).tiers[tier].as_ref().map(|policies| &*policies.whole),
         }
+    }
+
+    /// How exactly each limit of a tier is counted, multiplied by a boost if that is not 0. Empty where all are
+    /// counted exactly.
+    #[inline]
+    pub(crate) fn accuracies(&self, at: ItemId, tier: Tier, boost: u32) -> &[Accuracy] {
+        if self.core(at).flags.is_exact {
+            return &[];
+        }
+        let boosted = (boost as usize).checked_sub(1).and_then(|boost| self.boosts(at).get(boost));
+        match boosted {
+            Some(boosted) => {
+                self.boosted(at, tier, boosted).map_or(&[], |limits| &limits.accuracies)
+            }
+            None => self.plan(at).accuracies(tier),
+        }
+    }
+
+    fn boosted<'s>(
+        &'s self,
+        at: ItemId,
+        tier: Tier,
+        boosted: &'s BoostedLimits,
+    ) -> Option<&'s CountedPolicies> {
+        let tier_at = match tier {
+            Tier::Rule => None,
+            Tier::At(tier) => Some(tier),
+        };
+        boosted.limits(self.rule(at), self.plan(at).counting, tier_at)
     }
 }
 
@@ -302,8 +345,9 @@ fn compile(
     rules: &RuleSet,
     places: &[Option<ItemId>],
     before: Option<&Snapshot>,
+    is_in_process: bool,
 ) -> Vec<Arc<CompiledRule>> {
-    let of_all = |rules: &RuleSet| (rules.node_count(), rules.path_options());
+    let of_all = |rules: &RuleSet| (rules.node_count(), rules.accuracy(), rules.path_options());
     let shared = before.filter(|before| of_all(&before.rules) == of_all(rules));
     let mut is_shared = vec![false; before.map_or(0, |before| before.rules.len())];
     if shared.is_some() {
@@ -327,7 +371,8 @@ fn compile(
             let all = || Recipes::new(all.map(|compiled| &compiled.core.recipe));
             recipes.get_or_insert_with(all).get_or_insert(rule)
         });
-        Arc::new(CompiledRule::new(rule, recipe, rules, known))
+        let counting = CountingPlan::new(rule, rules, is_in_process);
+        Arc::new(CompiledRule::new(rule, recipe, rules, counting, known))
     };
     rules.rules().iter().zip(places).map(compile).collect()
 }

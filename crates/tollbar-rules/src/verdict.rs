@@ -8,7 +8,7 @@ pub(crate) mod usage_record;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollbar::{Decision, Degraded, Outcome, StoreError, Timestamp};
+use tollbar::{Decision, Degraded, Outcome, Source, StoreError, Timestamp};
 
 use crate::matcher::ItemId;
 use crate::rule::Tier;
@@ -148,6 +148,7 @@ pub(crate) struct LimitDecision {
     pub(crate) tier: u32,
     pub(crate) limit: u32,
     pub(crate) enforcement: Enforcement,
+    pub(crate) source: Source,
     pub(crate) cost: u64,
     pub(crate) decision: Decision,
 }
@@ -383,6 +384,13 @@ impl<'v> RuleDecision<'v> {
     #[must_use]
     pub fn decision(&self) -> Decision {
         self.inner.decision
+    }
+
+    /// Where it comes from: the counter, a loan, or this node's own part of the limit. `None` where no counter was
+    /// read. Under a loan, what remains and when it resets are estimates.
+    #[must_use]
+    pub fn source(&self) -> Option<Source> {
+        self.degraded().is_none().then_some(self.inner.source)
     }
 
     /// What is left of the limit; `None` where no counter was read.

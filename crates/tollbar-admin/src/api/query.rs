@@ -1,10 +1,12 @@
 //! Parameters in the query: a path takes some of them, each once.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tollbar::parse_duration;
 use tollbar_rules::admin::Scope;
 
 use super::body::field_of;
@@ -73,6 +75,9 @@ pub(crate) struct Query {
     /// CSV, or an object of JSON a line
     #[serde(default)]
     pub(crate) format: Format,
+    /// The lengths of the intervals, such as `1s,10min`; `1s,1min,1h` where it is left out
+    #[serde(default)]
+    pub(crate) over: IntervalLengths,
     /// Changes nothing, and tells what would be different
     #[serde(default)]
     pub(crate) dry_run: bool,
@@ -99,6 +104,7 @@ parameters! {
     PageParameters: "limit" "cursor";
     RuleParameters: "tenant" "scope" "enabled" "name" "limit" "cursor";
     DryRunParameters: "dryRun";
+    BoundsParameters: "over";
     AuditParameters: "ruleId" "limit" "cursor";
     UsageParameters: "subjectType" "subjectId" "ruleId" "tier" "path" "method" "attributes";
     OwnUsageParameters: "tier" "path" "method";
@@ -139,6 +145,15 @@ struct QueryDate(i32);
 #[serde(try_from = "String")]
 #[schemars(inline, extend("type" = "string", "contentMediaType" = "application/json"))]
 struct QueryAttributes(BTreeMap<String, String>);
+
+/// Lengths of intervals.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+#[schemars(inline, extend("type" = "string", "default" = "1s,1min,1h"))]
+pub(crate) struct IntervalLengths(pub(crate) Vec<Duration>);
+
+/// The most intervals that are asked about at once.
+const INTERVALS_MAX: usize = 16;
 
 /// The longest value.
 const VALUE_BYTES_MAX: usize = 1_024;
@@ -247,6 +262,25 @@ impl TryFrom<String> for QueryAttributes {
 
     fn try_from(text: String) -> Result<Self, &'static str> {
         serde_json::from_str(&text).map(Self).map_err(|_| r#"send JSON such as {"region":"eu"}"#)
+    }
+}
+
+impl Default for IntervalLengths {
+    fn default() -> Self {
+        Self([1, 60, 3_600].map(Duration::from_secs).to_vec())
+    }
+}
+
+impl TryFrom<String> for IntervalLengths {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let lengths: Result<Vec<Duration>, _> = text.split(',').map(parse_duration).collect();
+        let lengths = lengths.map_err(|error| error.to_string())?;
+        if lengths.len() > INTERVALS_MAX {
+            return Err(format!("these are too many: send at most {INTERVALS_MAX}"));
+        }
+        Ok(Self(lengths))
     }
 }
 

@@ -20,7 +20,8 @@ use crate::operations::rule_json::RuleJson;
 use crate::operations::rules::ChangeResult;
 use tollbar_daemon::openapi::response;
 use tollbar_daemon::problem::Problem;
-use tollbar_daemon::protocol::http::ExplainResponse;
+use tollbar_daemon::protocol::http::{BoundsResponse, ExplainResponse};
+use tollbar_rules::LimitBounds;
 
 /// A response, with its body.
 pub(crate) type HttpResponse = axum::response::Response;
@@ -100,6 +101,11 @@ response_type! {
     /// What every rule makes of a request.
     Explanation(tollbar_daemon::protocol::http::ApiResponse) => |response| response.map(Body::from),
     200 "It is answered, or done" json_body::<ExplainResponse<'static>>
+}
+response_type! {
+    /// What each limit of a rule admits.
+    Bounds(Vec<LimitBounds>) => |bounds| json(StatusCode::OK, &BoundsResponse::new(&bounds)),
+    200 "It is answered, or done" json_body::<BoundsResponse<'static>>
 }
 response_type! {
     /// A document that is part of the program.

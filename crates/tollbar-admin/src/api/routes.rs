@@ -14,13 +14,14 @@ use axum::Router;
 
 use super::openapi;
 use super::query::{
-    AuditParameters, DailyParameters, DryRunParameters, ExportParameters, KeyParameters,
-    OwnUsageParameters, PageParameters, RuleParameters, TopParameters, UsageParameters,
+    AuditParameters, BoundsParameters, DailyParameters, DryRunParameters, ExportParameters,
+    KeyParameters, OwnUsageParameters, PageParameters, RuleParameters, TopParameters,
+    UsageParameters,
 };
 use crate::api::extract::{AuthorizedRequest, ExplainBody, JsonBody, PublicRequest, RequestBody};
 use crate::api::response::{
-    ChangedRule, Created, CreatedRule, DeletedRule, Document, Explanation, Json, NoContent, Page,
-    RuleResponse, UsageExport,
+    Bounds, ChangedRule, Created, CreatedRule, DeletedRule, Document, Explanation, Json, NoContent,
+    Page, RuleResponse, UsageExport,
 };
 use crate::api::{docs_page, usage_export};
 use crate::operations::auth::access::{Change, ChangeAll, See, SeeAll, SeeOwnToken, SeeOwnUsage};
@@ -30,7 +31,7 @@ use crate::operations::precondition::IfMatch;
 use crate::operations::rule_json::RuleForm;
 use crate::operations::rules::Rollback;
 use crate::operations::tokens::TokenForm;
-use crate::operations::{Admin, audit, counters, exemptions, keys, rules, tokens, usage};
+use crate::operations::{Admin, audit, bounds, counters, exemptions, keys, rules, tokens, usage};
 use tollbar_daemon::openapi::refuse;
 use tollbar_daemon::problem::Problem;
 
@@ -93,6 +94,9 @@ pub(crate) fn routes() -> ApiRouter<Arc<Admin>> {
             |request: AuthorizedRequest<Change, DryRunParameters>, version: IfMatch, sent: JsonBody<Rollback>|
             rules::roll_back(&request.admin, &request.actor, &request.id, &version, &sent.0, request.query.dry_run)
             => ChangedRule;
+        get "/rules/{ruleId}/bounds" "RuleBounds" "What each limit of a rule admits at most and at least in any interval" [404, 409]
+            |request: AuthorizedRequest<See, BoundsParameters>|
+            bounds::of_rule(&request.admin, &request.actor, &request.id, &request.query.over.0) => Bounds;
         get "/rules/{ruleId}/exemptions" "RuleExemptions" "Who is exempt from a rule" [404, 409]
             |request: AuthorizedRequest<See, PageParameters>|
             exemptions::list_of_rule(&request.admin, &request.actor, &request.id, &request.query.page()) => Json;

@@ -1,6 +1,7 @@
 //! `tollbar rules`: files of rules, and the rules of a daemon's database.
 
 mod apply;
+mod bounds;
 mod changes;
 mod check;
 mod explain;
@@ -28,6 +29,8 @@ pub(crate) enum RulesCommand {
     Check(check::CheckArgs),
     /// Says which rules of a file apply to a request, and why the others do not
     Explain(explain::ExplainFileArgs),
+    /// Says what each limit of a file admits at most and at least in any interval
+    Bounds(bounds::BoundsArgs),
     /// Lists the rules that a daemon enforces
     List(list::ListArgs),
     /// Shows one rule of a daemon
@@ -49,6 +52,7 @@ impl RulesCommand {
         match self {
             Self::Check(check) => check.run(),
             Self::Explain(explain) => explain.run(),
+            Self::Bounds(bounds) => bounds.run(),
             Self::List(list) => list.run(),
             Self::Get(get) => get.run(),
             Self::Apply(apply) => apply.run(),

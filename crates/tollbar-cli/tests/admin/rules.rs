@@ -413,6 +413,47 @@ fn what_has_no_effect_in_a_rule_of_the_database_is_warned_of_once() {
     assert!(line.contains("jobs") && line.contains("uploads"), "{line}");
 }
 
+#[test]
+fn the_bounds_of_a_rule_are_numbers_or_unbounded() {
+    let file = "rules: [{ name: in_file, match: { path: /file }, limit: 60/min, burst: 9 }]";
+    let admin = AdminDaemon::open("bounds", file);
+    let in_file = admin.get(&format!("{RULES}/in_file/bounds?over=2s"));
+    let interval = json!({
+        "lengthUs": 2_000_000,
+        "answering": { "most": 11, "least": 1 },
+        "unreachable": { "most": "unbounded", "least": "unbounded" },
+    });
+    assert_eq!(in_file["limits"][0]["intervals"], json!([interval]));
+    let form = json!({ "name": "a", "maxRequests": 2, "windowSeconds": 1, "accuracy": "exact" });
+    let id = admin.ask("POST", RULES, &form).expect(201)["ruleId"].as_str().unwrap().to_owned();
+    let bounds = &admin.get(&format!("{RULES}/{id}/bounds"))["limits"][0];
+    assert_eq!((&bounds["rule"], &bounds["limitText"]), (&json!("a"), &json!("2/s")));
+    assert_eq!(bounds["accuracy"]["mode"], "exact");
+    assert_eq!(bounds["intervals"].as_array().unwrap().len(), 3, "by default three");
+    let wrong = format!("{RULES}/{id}/bounds?over=1m");
+    admin.ask("GET", &wrong, &json!(null)).problem(400, "bad_request");
+    admin.ask("GET", &format!("{RULES}/nobody/bounds"), &json!(null)).problem(404, "not_found");
+}
+
+#[test]
+fn an_accuracy_that_a_rule_cannot_have_is_told_at_its_field() {
+    let admin = AdminDaemon::open("accuracy", "nodes: 4\nrules: []");
+    let form = |max_requests: u64, accuracy: &str| json!({ "name": "a", "maxRequests": max_requests, "windowSeconds": 60, "accuracy": accuracy });
+    for (form, part) in [
+        (form(9, "conservative(0%)"), "`0%` is no share of the burst"),
+        (form(9, "local(0)"), "`0` is no number of nodes"),
+        (form(3, "local"), "leaves less than a token for each of 4 nodes"),
+        (form(3, "optimistic"), "a limit of 3 is too small to lend from"),
+    ] {
+        let told = admin.ask("POST", RULES, &form);
+        assert_eq!(told.problem(422, "invalid"), "accuracy", "{form}");
+        let detail = &told.expect(422)["errors"][0]["detail"];
+        assert!(detail.as_str().unwrap().contains(part), "{detail}");
+    }
+    let made = admin.ask("POST", RULES, &form(9, "conservative"));
+    assert_eq!(made.expect(201)["accuracy"], "conservative(5%)");
+}
+
 /// A rule that replaced one which was disabled was dropped, and limited nobody.
 #[test]
 fn a_rule_stays_in_force_when_the_one_it_replaces_is_not() {

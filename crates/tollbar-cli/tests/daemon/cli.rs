@@ -26,6 +26,15 @@ rules:
   - { name: login, match: { method: POST, path: /v1/login }, per: [ip], limit: 5/min }
 ";
 
+const FLEET: &str = "\
+nodes: 4
+accuracy: conservative
+rules:
+  - { name: bucket, limit: 1000/s, burst: 10000, on_store_failure: deny }
+  - { name: window, limit: 3/s, tiers: { gold: 600/min, staff: unlimited }, on_store_failure: local }
+  - { name: local, limit: 100/min, algorithm: fixed_window, accuracy: local }
+";
+
 #[test]
 fn rules_are_shown_applied_exported_and_put_back() {
     let scratch = Scratch::new("cli-rules");
@@ -34,6 +43,7 @@ fn rules_are_shown_applied_exported_and_put_back() {
     scratch.file("changed.yaml", CHANGED);
     scratch.file("bad.yaml", "rules:\n- { name: a, limt: 10/s }\n");
     scratch.file("clash.yaml", FILE);
+    scratch.file("fleet.yaml", FLEET);
     let mut transcript = Transcript::start(&scratch, &["--rules", &file]);
     transcript.run("rules list");
     transcript.run("rules diff rules.yaml");
@@ -62,6 +72,9 @@ fn rules_are_shown_applied_exported_and_put_back() {
     transcript.run("rules apply bad.yaml");
     transcript.run("rules apply clash.yaml");
     transcript.run("rules rollback everybody --to 1");
+    transcript.run("rules bounds fleet.yaml --over 1s,1min");
+    transcript.run("rules bounds fleet.yaml --over 1m");
+    transcript.run("rules explain fleet.yaml --request 'GET /' -a user=42");
     transcript.compare("rules");
 }
 

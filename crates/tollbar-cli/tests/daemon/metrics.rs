@@ -296,7 +296,10 @@ fn proxies_are_counted_whether_they_ask_or_are_the_daemon_itself() {
 #[test]
 fn a_lost_store_shows_in_errors_the_breaker_and_false_rejections() {
     let scratch = Scratch::new("metrics-redis");
-    let rules = "rules:\n  - { name: shut, limit: 9/day, on_store_failure: deny }\n";
+    let rules = "rules:
+  - { name: shut, limit: 9/day, on_store_failure: deny }
+  - { name: lent, match: { path: /lent }, limit: 100/s, burst: 1000, accuracy: conservative }
+";
     let rules = scratch.file("rules.yaml", rules);
     let mut redis = RedisProcess::start();
     let url = redis.url();
@@ -312,6 +315,9 @@ fn a_lost_store_shows_in_errors_the_breaker_and_false_rejections() {
     assert_eq!(well.get("tollbar_deny_cache_hits_total"), 2, "three were denied, one by the store");
     assert_eq!(well.get("tollbar_check_duration_seconds_count"), 12, "all are timed");
     assert_eq!(well.get("tollbar_store_info{store=\"redis\"}"), 1);
+    // 5% of ten seconds are 50 tokens, and a loan is a quarter of the rest.
+    assert_eq!(well.get("tollbar_bound_over_tokens{rule=\"lent\"}"), 0);
+    assert_eq!(well.get("tollbar_bound_under_tokens{rule=\"lent\"}"), 50 + 237);
     redis.kill();
     let mut scrapes = (0..100_000).map(|_| Scrape::fetch(&daemon, ""));
     assert!(scrapes.any(|scrape| scrape.get("tollbar_store_up") == 0));

@@ -76,6 +76,7 @@ fn fields_that_have_no_effect_here_are_warned_of() {
 - { name: shut, limit: 9/s, on_store_failure: deny }
 - { name: open, limit: 9/s, on_store_failure: allow }
 - { name: spaced, limit: 9/s, queue: 3, max_wait: 1s }
+- { name: lent, limit: 9/s, accuracy: conservative }
 - { name: absent, enabled: false, limit: 9/s, queue: 3, on_store_failure: deny }
 ";
     let rules = scratch.file("rules.yaml", rules);
@@ -88,6 +89,7 @@ fn fields_that_have_no_effect_here_are_warned_of() {
     let told = log(&[]);
     let line = |part: &str| told.lines().find(|line| line.contains(part)).unwrap_or_default();
     assert!(line("`on_store_failure` has no effect").ends_with("rules=\"shut\""), "{told}");
+    assert!(line("`accuracy` has no effect").ends_with("rules=\"lent\""), "{told}");
     assert!(line("`queue` holds no request of Envoy").ends_with("rules=\"spaced\""), "{told}");
     let elsewhere = log(&["--store", "redis://127.0.0.1:1", "--store-raw-keys", "--grpc", "off"]);
     assert!(!elsewhere.contains("has no effect") && !elsewhere.contains("`queue`"), "{elsewhere}");

@@ -42,6 +42,7 @@ pub(super) fn write(metrics: &Metrics, scrape: &Scrape, format: TextFormat) -> S
     ahead_of_clock(&mut text, &scrape.samples, scrape.ahead_without_rule);
     new_keys(&mut text, &scrape.samples);
     limits(&mut text, &scrape.samples);
+    accuracy(&mut text, &scrape.samples);
     checks(&mut text, metrics, &scrape.samples.total);
     reloads(&mut text, metrics, &scrape.samples);
     store(&mut text, &scrape.store);
@@ -147,6 +148,27 @@ fn limits(text: &mut Exposition, samples: &RuleSamples) {
         with_labels(&sample.rule, sample.tier.as_deref(), &[per(sample)], |labels| {
             text.gauge(labels, rate.burst);
         });
+    }
+}
+
+/// By how much rules that do not count exactly may be off.
+fn accuracy(text: &mut Exposition, samples: &RuleSamples) {
+    let own = || samples.own.iter().filter_map(|sample| Some((sample, sample.over_and_under?)));
+    text.family(
+        "tollbar_bound_over_tokens",
+        MetricType::Gauge,
+        "Tokens that a rule admits more than exact counting would, at most.",
+    );
+    for (sample, (over_tokens, _)) in own() {
+        text.gauge(&[("rule", &sample.rule)], over_tokens);
+    }
+    text.family(
+        "tollbar_bound_under_tokens",
+        MetricType::Gauge,
+        "Tokens that a rule admits fewer than exact counting would, at most.",
+    );
+    for (sample, (_, under_tokens)) in own() {
+        text.gauge(&[("rule", &sample.rule)], under_tokens);
     }
 }
 

@@ -57,6 +57,9 @@ pub(super) struct RuleSample {
     pub(super) rate: Option<SustainedRate>,
     /// Whether everybody is counted together.
     pub(super) is_for_all: bool,
+    /// By how many tokens the rule exceeds exact counting at most, and by how many it stays below. `None` of other
+    /// tiers than its first, and of rules that count exactly.
+    pub(super) over_and_under: Option<(u64, u64)>,
 }
 
 /// What a limit admits in the long run: no more than `burst + per_window x T / window` in any time `T`.
@@ -77,7 +80,11 @@ impl RuleSeries {
         for tally in tallies.iter() {
             add(&mut samples.total, &tally.counts);
             if self.register(&tally) {
-                samples.own.push(RuleSample::from_tally(&tally));
+                // Once for a rule, with the first of its tiers.
+                let is_first = samples.own.last().is_none_or(|last| last.rule != tally.rule.name);
+                let bounds = is_first.then(|| tallies.accuracy_bounds(tally.rule));
+                let over_and_under = bounds.flatten();
+                samples.own.push(RuleSample { over_and_under, ..RuleSample::from_tally(&tally) });
             } else {
                 add(samples.others.get_or_insert_default(), &tally.counts);
             }
@@ -146,6 +153,7 @@ impl RuleSample {
             counts: tally.counts,
             rate: SustainedRate::from_limits(tally.limits),
             is_for_all: tally.rule.per.is_empty(),
+            over_and_under: None,
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | `openapi` | the document of the interface |
 
 mod api;
+mod bounds_response;
 mod callers;
 mod check_response;
 mod explain_response;
@@ -49,6 +50,7 @@ use crate::telemetry::Traces;
 pub use api::Api;
 use api::BODY_BYTES_MAX;
 pub(crate) use api::RequestHead;
+pub use bounds_response::BoundsResponse;
 pub use callers::{AllowedHost, Callers};
 pub(crate) use check_response::{ReasonName, millis};
 pub use explain_response::ExplainResponse;

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use tollbar::Timestamp;
+use tollbar::{Source, Timestamp};
 use tollbar_rules::{DenialCode, Verdict};
 use tracing::{info, warn};
 
@@ -53,6 +53,7 @@ impl DenialLog {
         };
         let rule = verdict.decided_by();
         let code = verdict.denial_code().map(DenialCode::as_str);
+        let source = verdict.binding().and_then(|limit| limit.source()).map(Source::name);
         let retry_after_ms = verdict.retry_after().map(|wait| wait.as_millis() as u64);
         info!(
             decision_id = %id,
@@ -60,6 +61,7 @@ impl DenialLog {
             rule,
             outcome = Outcome::from_verdict(verdict).name(),
             code,
+            source,
             retry_after_ms,
             untold,
             "denied"

@@ -49,6 +49,7 @@ pub(super) fn rule_fields(rule: &Rule, case: Case) -> Fields {
         ("unlimited", said(rule.unlimited, &|| json!(true))),
         ("replaces", said(!rule.replaces.is_empty(), &|| texts(&rule.replaces))),
         ("mode", said(rule.mode != Mode::default(), &|| json!(Mode::NAMED[rule.mode as usize].0))),
+        ("accuracy", rule.accuracy.map(|accuracy| json!(accuracy.to_string()))),
         (
             "on_store_failure",
             said(rule.on_store_failure != OnOutage::default(), &|| {

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tollbar::charge::Marks;
-use tollbar::{Decision, Entry, Outcome, Policy, Reply, Role, Store, StoreError, Timestamp};
+use tollbar::{
+    Accuracy, Decision, Entry, Outcome, Policy, Reply, Role, Source, Store, StoreError, Timestamp,
+};
 
 use super::AsyncEngine;
 use super::hold::{self, Hold};
@@ -248,7 +250,9 @@ impl AsyncEngine {
                     clears |= self.record_ahead(rule, &top.ahead_of_clock, by);
                 }
             }
-            decisions.push(selected.with_decision(decision));
+            let mut limit = selected.with_decision(decision);
+            limit.source = entry.source();
+            decisions.push(limit);
         }
         // A request that would have to wait is not counted as denied: it is checked again when it may wait.
         if !would_wait {
@@ -355,7 +359,23 @@ impl SelectedLimit {
             Enforcement::Shadow | Enforcement::Candidate => Role::Shadow,
         };
         let policy = selection.capped_queue(self).unwrap_or_else(|| self.policy(snapshot));
-        Entry::new(key, policy).with_cost(self.cost).with_role(role)
+        let entry = Entry::new(key, policy).with_cost(self.cost).with_role(role);
+        match self.accuracy(snapshot) {
+            Accuracy::Exact => entry,
+            accuracy => entry.with_accuracy(accuracy),
+        }
+    }
+
+    /// How exactly it is counted.
+    #[inline]
+    pub(crate) fn accuracy(&self, snapshot: &Snapshot) -> Accuracy {
+        let accuracies = match self.enforcement {
+            Enforcement::Live | Enforcement::Shadow => {
+                snapshot.accuracies(self.rule, self.tier, self.boost)
+            }
+            Enforcement::Candidate => &snapshot.plan(self.rule).candidate().accuracies,
+        };
+        accuracies.get(self.limit).copied().unwrap_or_default()
     }
 
     #[inline]
@@ -373,6 +393,7 @@ impl SelectedLimit {
             Tier::At(at) => at as u32,
         };
         let Self { rule, limit, enforcement, cost, .. } = *self;
-        LimitDecision { rule, tier, limit: limit as u32, enforcement, cost, decision }
+        let (limit, source) = (limit as u32, Source::Store);
+        LimitDecision { rule, tier, limit, enforcement, source, cost, decision }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use tollbar::{Decision, Outcome, Store, Timestamp};
+use tollbar::{Decision, Outcome, Source, Store, Timestamp};
 
 use super::AsyncEngine;
 use super::ahead_of_clock::excess_wait;
@@ -49,8 +49,15 @@ impl AsyncEngine {
             return false;
         }
         let cost = snapshot.cost(rule, request);
-        let (tier, limit, enforcement) = (u32::MAX, 0, Enforcement::Live);
-        decisions.push(LimitDecision { rule, tier, limit, enforcement, cost, decision: UNDECIDED });
+        decisions.push(LimitDecision {
+            rule,
+            tier: u32::MAX,
+            limit: 0,
+            enforcement: Enforcement::Live,
+            source: Source::Store,
+            cost,
+            decision: UNDECIDED,
+        });
         let decision = &mut decisions[0].decision;
         memory.check_now_into(&key, policy, cost, decision);
         let is_allowed = decision.is_allowed();

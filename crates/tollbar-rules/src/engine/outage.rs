@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use tollbar::charge::Marks;
-use tollbar::{Batch, Decision, Degraded, Entry, MemoryStore, Outcome, Policy, Role, Store};
+use tollbar::{
+    Accuracy, Batch, Decision, Degraded, Entry, MemoryStore, Outcome, Policy, Role, Store,
+};
 
 use super::AsyncEngine;
 use super::hold::Hold;
@@ -100,6 +102,8 @@ fn uncounted_decision(
     let (outcome, degraded) = match snapshot.rule(selected.rule).on_store_failure {
         // It would not pass if the store answered.
         _ if selected.cost > policy.capacity() => (Outcome::Never, Degraded::Denied),
+        // It needs no store, and was asked together with what does.
+        _ if selected.accuracy(snapshot) == Accuracy::Local => (deny, Degraded::Fallback),
         OnOutage::Local => (deny, Degraded::Fallback),
         OnOutage::Deny => (deny, Degraded::Denied),
         OnOutage::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),

@@ -192,9 +192,13 @@ impl AsyncRuleHandle<'_> {
         if policies.is_empty() {
             return Ok(Vec::new());
         }
-        let peek = |policy| Entry::new(&*counters.key, policy).with_cost(0);
+        let accuracies = self.snapshot.accuracies(self.at, tier, counters.boost);
+        let peek = |(limit, policy)| {
+            let accuracy = accuracies.get(limit).copied().unwrap_or_default();
+            Entry::new(&*counters.key, policy).with_cost(0).with_accuracy(accuracy)
+        };
         let mut entries: ArrayVec<Entry<'_>, LIMITS_PER_RULE_MAX> =
-            policies.iter().map(peek).collect();
+            policies.iter().enumerate().map(peek).collect();
         self.engine.store().decide(Batch::all_or_none(&mut entries)).await?;
         let mut readings = Vec::new();
         for (entry, limit) in entries.iter().zip(rule.limits_of(tier)) {

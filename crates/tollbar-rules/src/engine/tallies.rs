@@ -10,7 +10,7 @@ use crate::rule::Tier;
 use crate::snapshot::Snapshot;
 use crate::snapshot::tally::{Counts, TallyId, add, is_near};
 use crate::verdict::{Enforcement, LimitDecision};
-use crate::{Limit, Rule};
+use crate::{Limit, Rule, RuleAccuracy};
 
 /// The counts of all rules at one moment.
 #[derive(Debug, Clone)]
@@ -56,6 +56,15 @@ impl AsyncEngine {
 }
 
 impl Tallies {
+    /// By how many tokens a rule exceeds exact counting at most, and by how many it stays below. `None` where it
+    /// counts exactly.
+    #[must_use]
+    pub fn accuracy_bounds(&self, rule: &Rule) -> Option<(u64, u64)> {
+        let rules = &self.0.rules;
+        let is_exact = self.0.is_in_process || rules.accuracy_of(rule) == RuleAccuracy::Exact;
+        (!is_exact).then(|| rules.accuracy_bounds(rule))
+    }
+
     /// Each rule, and each tier of it that has limits, in the order in which rules are looked at.
     pub fn iter(&self) -> impl Iterator<Item = RuleTally<'_>> {
         (0..self.0.rules.len()).flat_map(|at| self.of_rule(at))

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
+use crate::RuleAccuracy;
 use crate::verdict::Enforcement;
 
 impl fmt::Display for Explanation {
@@ -61,6 +62,16 @@ impl fmt::Display for LimitExplanation {
             (Enforcement::Candidate, false) => ", would deny were it not a candidate",
         };
         f.write_str(would)?;
-        if self.binds { f.write_str(", binds") } else { Ok(()) }
+        if self.binds {
+            f.write_str(", binds")?;
+        }
+        if self.accuracy.written == RuleAccuracy::Exact {
+            return Ok(());
+        }
+        write!(f, "\n      {}", self.accuracy)?;
+        match self.held_tokens {
+            Some(tokens) => write!(f, "; {tokens} tokens held here"),
+            None => Ok(()),
+        }
     }
 }

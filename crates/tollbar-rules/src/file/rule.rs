@@ -8,7 +8,10 @@ use super::node::{Position, Value};
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_instant;
 use crate::message::shorten;
-use crate::{Costs, Criticality, Exemption, Mode, OnMissing, OnOutage, Per, Rule, RuleWarning};
+use crate::{
+    AccuracyError, Costs, Criticality, Exemption, Mode, OnMissing, OnOutage, Per, Rule,
+    RuleAccuracy, RuleWarning,
+};
 
 /// Where the fields of a rule stand, for what is found only when all rules are together.
 #[derive(Debug)]
@@ -89,6 +92,9 @@ impl<'n> RuleReader<'_, 'n> {
         self.precedence(&mut rule);
         if let Some(field) = self.take("mode") {
             rule.mode = self.reader.choice(&field, &Mode::NAMED).unwrap_or_default();
+        }
+        if let Some(field) = self.take("accuracy") {
+            rule.accuracy = accuracy(self.reader, &field);
         }
         if let Some(field) = self.take("on_store_failure") {
             rule.on_store_failure = on_store_failure(self.reader, &field);
@@ -196,6 +202,12 @@ fn costs(reader: &mut Reader, field: &Field<'_>) -> Costs {
         _ => costs.default = reader.number(field).unwrap_or(1),
     }
     costs
+}
+
+/// Reads how exactly a rule counts, or all rules that do not say it themselves.
+pub(super) fn accuracy(reader: &mut Reader, field: &Field<'_>) -> Option<RuleAccuracy> {
+    let text = reader.text(field, "one such as `conservative(5%)` or `local(4)`")?;
+    text.parse().map_err(|error: AccuracyError| reader.refuse(field, error)).ok()
 }
 
 fn on_store_failure(reader: &mut Reader, field: &Field<'_>) -> OnOutage {

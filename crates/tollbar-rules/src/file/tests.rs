@@ -8,6 +8,7 @@ use crate::{Criticality, Mode, OnMissing, OnOutage, Per, Request, TierLimits};
 /// The example of the reference, whole.
 const WHOLE: &str = r#"
 nodes: 4
+accuracy: conservative
 rules:
   - name: per_client             # identity (or `id`): counters survive a change of the numbers
     match: { method: [GET, POST], path: "/v1/**", tenant: acme }
@@ -57,13 +58,14 @@ fn the_example_of_the_reference_says_what_it_says() {
     assert_eq!(
         warnings,
         [
-            "7:12: rules[0].limit: no request is under these limits, because every one has a tier, \
+            "8:12: rules[0].limit: no request is under these limits, because every one has a tier, \
              `free` by default: leave out the limits, or the default",
-            "14:16: rules[0].candidate: a cost of 50 can never be paid under the candidate `8/s`: it \
+            "15:16: rules[0].candidate: a cost of 50 can never be paid under the candidate `8/s`: it \
              will report such requests as never allowed",
         ]
     );
     assert_eq!(file.rules.node_count(), 4);
+    assert_eq!(file.rules.accuracy().to_string(), "conservative(5%)");
     let [first, fallback, health] = file.rules.rules() else {
         panic!("three rules");
     };
@@ -195,7 +197,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "rule: []",
-        "rules.yaml:1:1: rules: there is no `rules` here: write `rules:` and a list, `[]` for none\nrules.yaml:1:1: rule: there is no field `rule` here: did you mean `rules`? the fields are `nodes`, `paths`, `rules`",
+        "rules.yaml:1:1: rules: there is no `rules` here: write `rules:` and a list, `[]` for none\nrules.yaml:1:1: rule: there is no field `rule` here: did you mean `rules`? the fields are `nodes`, `accuracy`, `paths`, `rules`",
     ),
     (
         "paths: { case: ignore }\nrules: []",
@@ -222,6 +224,10 @@ const REFUSED: &[(&str, &str)] = &[
     (
         "rules: []\nrules: []",
         "rules.yaml:2:1: `rules` was written before, in line 1: keep one of them",
+    ),
+    (
+        "accuracy: local(0)\nrules: []",
+        "rules.yaml:1:11: accuracy: `0` is no number of nodes: write 1 to 1000000, such as `local(4)`",
     ),
 ];
 
@@ -395,6 +401,38 @@ const WRONG_RULES: &[(&str, &str)] = &[
         "match: { path: /a }",
         "2:3: rules[0].limit: the rule has no limit: write one such as `limit: 10/s`, or `unlimited: true`",
     ),
+    (
+        "limit: 10/s\n  accuracy: exactly",
+        "4:13: rules[0].accuracy: `exactly` is no accuracy: write `exact`, `conservative(5%)`, `optimistic(5%)`, `local` or `local(4)` for 4 nodes",
+    ),
+    (
+        "limit: 10/s\n  accuracy: { local: 4 }",
+        "4:13: rules[0].accuracy: this is a mapping: write one such as `conservative(5%)` or `local(4)`",
+    ),
+    (
+        "limit: 10/s\n  accuracy: conservative(0%)",
+        "4:13: rules[0].accuracy: `0%` is no share of the burst: write one above 0% and up to 50%, such as `conservative(5%)`",
+    ),
+    (
+        "limit: 10/s\n  accuracy: optimistic(150%)",
+        "4:13: rules[0].accuracy: `150%` is no share of the burst: write one above 0% and up to 50%, such as `conservative(5%)`",
+    ),
+    (
+        "limit: 10/s\n  accuracy: local(0)",
+        "4:13: rules[0].accuracy: `0` is no number of nodes: write 1 to 1000000, such as `local(4)`",
+    ),
+    (
+        "limit: 10/s\n  accuracy: local(11)",
+        "4:13: rules[0].accuracy: `10/s`: a limit of 10 leaves less than a token for each of 11 nodes: write 11 or more, or `accuracy: exact`",
+    ),
+    (
+        "limit: 1000/s\n  burst: 10\n  accuracy: conservative",
+        "5:13: rules[0].accuracy: `1000/s`: a burst of 10 is too small to lend from: its loans would end after 500µs, and 20ms is the least. Write `burst: 400` or more, or `accuracy: exact`",
+    ),
+    (
+        "tiers: { a: 10/s, b: { limit: 5/s, algorithm: sliding_window_log }, default: a }\n  accuracy: local(2)",
+        "4:13: rules[0].accuracy: `5/s`: `sliding_window_log` is always counted exactly: write `accuracy: exact`, or count by a bucket, a fixed, calendar or sliding window",
+    ),
 ];
 
 #[test]
@@ -513,4 +551,14 @@ fn bombs_are_defused() {
     {
         let _ = RuleFile::parse("r", text);
     }
+}
+
+#[test]
+fn a_limit_has_a_token_for_each_node_of_the_file() {
+    refused(
+        "nodes: 4\nrules:\n- { name: a, limit: 3/s, accuracy: local }",
+        "rules.yaml:3:36: rules[0].accuracy: `3/s`: a limit of 3 leaves less than a token for each of 4 nodes: write 4 or more, or `accuracy: exact`",
+    );
+    let inherits = "nodes: 4\naccuracy: local\nrules: [{ name: a, limit: 3/s }]";
+    assert_eq!(parse(inherits).rules.accuracy(), crate::RuleAccuracy::Local { nodes: None });
 }

@@ -178,6 +178,7 @@ impl Warnings<'_> {
             ("per", rule.per != plain.per),
             ("missing", rule.missing != plain.missing),
             ("cost", rule.costs != plain.costs),
+            ("accuracy", rule.accuracy.is_some()),
             ("on_store_failure", rule.on_store_failure != plain.on_store_failure),
             ("exempt", !rule.exemptions.is_empty()),
         ];
@@ -364,6 +365,7 @@ mod tests {
             "per: user",
             "missing: deny",
             "cost: 5",
+            "accuracy: conservative",
             "on_store_failure: deny",
             "exempt: { user: x }",
         ] {

@@ -86,6 +86,7 @@ impl RuleChange {
             ("unlimited", before.unlimited == after.unlimited),
             ("mode", before.mode == after.mode),
             ("candidate", before.candidate == after.candidate),
+            ("accuracy", before.accuracy == after.accuracy),
             ("on_store_failure", before.on_store_failure == after.on_store_failure),
             ("exempt", before.exemptions == after.exemptions),
         ];
@@ -139,13 +140,13 @@ mod tests {
             "rules: [{name: a, limit: 1/s}, {name: b, limit: [1/s, 9/h]}, {name: c, limit: 1/s}, {name: e, id: x, limit: 1/s}]",
         );
         let after = rules(
-            "rules: [{name: b, limit: [2/s, 9/day], mode: shadow}, {name: c, limit: 1/s}, {name: d, limit: 1/s}, {name: f, id: x, limit: 1/s, per: user}]",
+            "rules: [{name: b, limit: [2/s, 9/day], mode: shadow}, {name: c, limit: 1/s, accuracy: local}, {name: d, limit: 1/s}, {name: f, id: x, limit: 1/s, per: user}]",
         );
         let diff = Diff::between(&before, &after);
         assert_eq!(
             diff.to_string(),
-            "+ d\n- a\n~ b: limit, mode (counters start fresh: 9/day)\n~ f: name, per (counters \
-             start fresh: 1/s)\n1 unchanged"
+            "+ d\n- a\n~ b: limit, mode (counters start fresh: 9/day)\n~ c: accuracy\n~ f: name, per \
+             (counters start fresh: 1/s)\n0 unchanged"
         );
         assert!(!diff.is_empty() && Diff::between(&before, &before).is_empty());
     }

@@ -22,8 +22,9 @@ impl<'r> Validator<'r> {
     pub(super) fn check_new(
         rules: &'r [Arc<Rule>],
         digests: &[RuleDigest],
+        node_count: u64,
     ) -> Result<(), RuleSetError> {
-        Self::check_changed(rules, digests, 0, &[])
+        Self::check_changed(rules, digests, 0, &[], node_count)
     }
 
     /// Refuses rules that do not fit together, of which the first `kept` did before, and `gone` with them.
@@ -32,6 +33,7 @@ impl<'r> Validator<'r> {
         digests: &[RuleDigest],
         kept: usize,
         gone: &[&Rule],
+        node_count: u64,
     ) -> Result<(), RuleSetError> {
         let Some(first) = rules.first() else {
             return Ok(());
@@ -47,6 +49,7 @@ impl<'r> Validator<'r> {
                 validator.check_new_keys();
                 validator.check_tiers();
                 validator.check_costs();
+                validator.check_accuracy(node_count);
             }
             validator.check_gone(kept, digests, new, gone);
             validator.check_names(kept, digests, new);
@@ -212,6 +215,20 @@ impl<'r> Validator<'r> {
             let capacity = limit.policy().capacity();
             let limit = limit.text().to_owned();
             self.refuse("cost", RuleProblem::CostAboveCapacity { cost, limit, capacity });
+        }
+    }
+
+    /// What the rule says itself has to hold for each of its limits. What it inherits holds for those that can.
+    fn check_accuracy(&mut self, node_count: u64) {
+        let rule = self.rule;
+        let Some(accuracy) = rule.accuracy else {
+            return;
+        };
+        for limit in rule.all_limits() {
+            if let Err(source) = accuracy.of_limit(limit.policy(), node_count) {
+                let limit = limit.text().to_owned();
+                self.refuse("accuracy", RuleProblem::Accuracy { limit, source });
+            }
         }
     }
 

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollbar::{Policy, PolicyError};
+use tollbar::{Accuracy, Policy, PolicyError};
 
+use super::counting::{CountedPolicies, CountingPlan};
 use super::recipe::Recipe;
 use super::{LISTED_MAX, Snapshot};
 use crate::matcher::{ItemId, Matcher};
@@ -57,6 +58,8 @@ pub(crate) struct RuleFlags {
     pub(crate) has_permits: bool,
     /// It bounds how many new keys a network brings.
     pub(crate) has_new_keys: bool,
+    /// None of its limits is lent or counted by nodes.
+    pub(crate) is_exact: bool,
     /// Whoever is under it is under its own limits, whatever else is so.
     is_plain: bool,
 }
@@ -64,6 +67,10 @@ pub(crate) struct RuleFlags {
 /// What some checks of a rule need.
 #[derive(Debug)]
 pub(crate) struct RulePlan {
+    /// How the rule's limits are counted.
+    pub(super) counting: CountingPlan,
+    /// How each of the rule's own limits is.
+    accuracies: Box<[Accuracy]>,
     /// Shares of the rule's own limits.
     shares: Box<[Policy]>,
     /// In the order of the rule's tiers; `None` is unlimited.
@@ -86,6 +93,8 @@ pub(crate) struct RulePlan {
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
     pub(crate) whole: Box<[Policy]>,
+    /// How exactly each is counted.
+    pub(crate) accuracies: Box<[Accuracy]>,
     /// This node's share of each, for when the store cannot answer.
     pub(crate) shares: Box<[Policy]>,
 }
@@ -133,29 +142,25 @@ impl CompiledRule {
         rule: &Rule,
         recipe: Arc<Recipe>,
         rules: &RuleSet,
+        counting: CountingPlan,
         known: Option<(&Snapshot, ItemId)>,
     ) -> Self {
         let history = RuleHistory::carry_over(rule, known);
-        let core = RuleCore::new(rule, recipe, history.tally.clone());
-        Self { core, plan: RulePlan::new(rule, rules, history) }
+        let own = Policies::new(&rule.limits, rule.identity(), counting);
+        let core = RuleCore {
+            priority: rule.priority,
+            flags: RuleFlags::new(rule, counting),
+            cost: rule.costs.default,
+            recipe,
+            tally: history.tally.clone(),
+            limits: own.whole.iter().cloned().collect(),
+        };
+        let plan = RulePlan::new(rule, rules, counting, own, history);
+        Self { core, plan }
     }
 }
 
 impl RuleCore {
-    fn new(rule: &Rule, recipe: Arc<Recipe>, tally: Tally) -> Self {
-        let costs = &rule.costs;
-        let identity = rule.identity();
-        let limits = rule.limits.iter().map(|limit| limit.policy().clone().with_name(identity));
-        Self {
-            priority: rule.priority,
-            flags: RuleFlags::new(rule),
-            cost: costs.default,
-            recipe,
-            tally,
-            limits: limits.collect(),
-        }
-    }
-
     /// The limit of a rule that has one and nothing that could change what it means.
     #[inline]
     pub(crate) fn plain(&self) -> Option<&Policy> {
@@ -167,7 +172,7 @@ impl RuleCore {
 }
 
 impl RuleFlags {
-    fn new(rule: &Rule) -> Self {
+    fn new(rule: &Rule, counting: CountingPlan) -> Self {
         let mut flags = Self {
             is_enabled: rule.enabled,
             is_fallback: rule.fallback,
@@ -180,6 +185,7 @@ impl RuleFlags {
             has_candidate: !rule.candidate.is_empty(),
             has_permits: rule.all_limits().any(|limit| limit.policy().has_permits()),
             has_new_keys: rule.new_keys.is_some(),
+            is_exact: counting.is_exact(),
             is_plain: false,
         };
         // A fallback that is the only one to match applies as any other rule does.
@@ -191,11 +197,17 @@ impl RuleFlags {
 }
 
 impl RulePlan {
-    fn new(rule: &Rule, rules: &RuleSet, history: RuleHistory) -> Self {
-        let (node_count, path_options) = (rules.node_count(), rules.path_options());
+    fn new(
+        rule: &Rule,
+        rules: &RuleSet,
+        counting: CountingPlan,
+        own: Policies,
+        history: RuleHistory,
+    ) -> Self {
+        let path_options = rules.path_options();
         let identity = rule.identity();
         let tier = |limits: &TierLimits| match limits {
-            TierLimits::Limits(limits) => Some(Policies::new(limits, identity, node_count)),
+            TierLimits::Limits(limits) => Some(Policies::new(limits, identity, counting)),
             TierLimits::Unlimited => None,
         };
         let default = rule.tiers.default.as_deref();
@@ -210,10 +222,12 @@ impl RulePlan {
             rule.costs.by_condition.iter().map(|(conditions, _)| conditions).collect();
         let attributes: BTreeSet<&str> = rule.attributes_tested().collect();
         Self {
-            shares: Policies::new(&rule.limits, identity, node_count).shares,
+            counting,
+            accuracies: own.accuracies,
+            shares: own.shares,
             tiers: rule.tiers.limits.iter().map(|(_, limits)| tier(limits)).collect(),
             default_tier: rule.tiers.limits.iter().position(|(name, _)| Some(&**name) == default),
-            candidate: Policies::new(&rule.candidate, &candidate, node_count),
+            candidate: Policies::new(&rule.candidate, &candidate, counting),
             exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
             costs: index(costs.len() > LISTED_MAX, costs),
             attributes_tested: attributes.into_iter().map(Box::from).collect(),
@@ -228,6 +242,14 @@ impl RulePlan {
         match tier {
             Tier::Rule => &self.shares,
             Tier::At(at) => self.tiers[at].as_ref().map_or(&[], |policies| &policies.shares),
+        }
+    }
+
+    /// How exactly a tier's limits are counted.
+    pub(crate) fn accuracies(&self, tier: Tier) -> &[Accuracy] {
+        match tier {
+            Tier::Rule => &self.accuracies,
+            Tier::At(at) => self.tiers[at].as_ref().map_or(&[], |policies| &policies.accuracies),
         }
     }
 
@@ -254,9 +276,16 @@ fn visits() -> Result<Policy, PolicyError> {
 }
 
 impl Policies {
-    fn new(limits: &[Limit], name: &str, node_count: u64) -> Self {
+    fn new(limits: &[Limit], name: &str, counting: CountingPlan) -> Self {
         let whole = limits.iter().map(|limit| limit.policy().clone().with_name(name));
-        let shares = limits.iter().map(|limit| limit.policy().share(node_count).with_name(name));
-        Self { whole: whole.collect(), shares: shares.collect() }
+        let counted = CountedPolicies::new(whole, counting);
+        let share = |(policy, accuracy): (&Policy, &Accuracy)| match accuracy {
+            // It is a share already.
+            Accuracy::Local => policy.clone(),
+            _ => policy.share(counting.node_count()),
+        };
+        let CountedPolicies { policies, accuracies } = counted;
+        let shares = policies.iter().zip(&accuracies).map(share).collect();
+        Self { whole: policies, accuracies, shares }
     }
 }

@@ -6,12 +6,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
-use tollbar::{Policy, Timestamp};
+use tollbar::Timestamp;
 
 use crate::rule::cidr::{self, Cidr, Family};
 use crate::rule::subject::readable;
 use crate::rule::subject_text::{AddressText, read_address};
 use crate::rule_set::overrides::FACTORS_MAX;
+use crate::snapshot::counting::{CountedPolicies, CountingPlan};
 use crate::{Effect, Override, Request, Rule, TierLimits};
 
 /// Bans and boosts, to be looked up.
@@ -51,7 +52,7 @@ pub(crate) struct ActiveOverrides {
 pub(crate) struct BoostedLimits {
     pub(crate) factor_percent: u32,
     /// The rule's own, then those of its tiers in their order; an unlimited one has none.
-    policies: OnceLock<Box<[Box<[Policy]>]>>,
+    policies: OnceLock<Box<[CountedPolicies]>>,
 }
 
 impl Overrides {
@@ -231,7 +232,12 @@ impl SubjectIndex {
 
 impl BoostedLimits {
     /// The limits of the rule, or of one of its tiers, worked out when they are first asked for.
-    pub(crate) fn limits(&self, rule: &Rule, tier: Option<usize>) -> &[Policy] {
+    pub(crate) fn limits(
+        &self,
+        rule: &Rule,
+        counting: CountingPlan,
+        tier: Option<usize>,
+    ) -> Option<&CountedPolicies> {
         let policies = self.policies.get_or_init(|| {
             let own = std::iter::once(&*rule.limits);
             let tiers = rule.tiers.limits.iter().map(|(_, limits)| TierLimits::limits(limits));
@@ -239,11 +245,11 @@ impl BoostedLimits {
                 let named = |limit: &crate::Limit| {
                     limit.policy().boosted(self.factor_percent).with_name(rule.identity())
                 };
-                limits.iter().map(named).collect()
+                CountedPolicies::new(limits.iter().map(named), counting)
             };
             own.chain(tiers).map(boosted).collect()
         });
-        policies.get(tier.map_or(0, |at| at + 1)).map_or(&[], |limits| limits)
+        policies.get(tier.map_or(0, |at| at + 1))
     }
 }
 

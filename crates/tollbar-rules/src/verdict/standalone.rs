@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollbar::{Decision, Policy};
+use tollbar::{Decision, Policy, Source};
 
 use crate::rule_set::RuleSet;
 use crate::snapshot::Snapshot;
@@ -32,9 +32,10 @@ impl StandaloneLimit {
         verdict.outcome = decision.outcome();
         verdict.reason = StoredReason::Limits;
         verdict.binding = Some(0);
-        let enforcement = Enforcement::Live;
+        let (enforcement, source) = (Enforcement::Live, Source::Store);
         let (rule, tier, limit) = (0, u32::MAX, 0);
-        verdict.decisions.push(LimitDecision { rule, tier, limit, enforcement, cost, decision });
+        let limit = LimitDecision { rule, tier, limit, enforcement, source, cost, decision };
+        verdict.decisions.push(limit);
         verdict
     }
 }

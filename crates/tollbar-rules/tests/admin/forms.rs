@@ -38,14 +38,14 @@ fn flat_fields_are_columns_beside_the_fields_of_a_file() {
 fn names_are_read_in_either_case_and_written_in_camel_case() {
     let camel = json!({
         "name": "a", "pathPattern": "/a", "maxRequests": 20, "windowSeconds": 1,
-        "algorithm": "leaky_queue", "queue": 5, "maxWait": "2s", "onStoreFailure": "deny",
+        "algorithm": "leaky_queue", "queue": 5, "maxWait": "2s", "onStoreFailure": "deny", "accuracy": "exact",
         "match": { "user_plan": { "oneOf": ["a", "b"], "prefix": "x" } },
         "tiers": { "very_gold": { "limit": "9/s", "algorithm": "fixed_window",
                    "warmUp": { "start": 1, "over": "1h" } } },
     });
     let snake = json!({
         "name": "a", "path_pattern": "/a", "max_requests": 20, "window_seconds": 1,
-        "algorithm": "leaky_queue", "queue": 5, "max_wait": "2s", "on_store_failure": "deny",
+        "algorithm": "leaky_queue", "queue": 5, "max_wait": "2s", "on_store_failure": "deny", "accuracy": "exact",
         "match": { "user_plan": { "one_of": ["a", "b"], "prefix": "x" } },
         "tiers": { "very_gold": { "limit": "9/s", "algorithm": "fixed_window",
                    "warm_up": { "start": 1, "over": "1h" } } },

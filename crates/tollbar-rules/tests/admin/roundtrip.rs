@@ -184,10 +184,11 @@ fn rule() -> impl Strategy<Value = Value> {
         vec(exemption(), 0..3),
         of(word()),
         option::weighted(0.2, limit()),
+        of(select(vec!["exact", "conservative(2.5%)", "optimistic(5%)", "local", "local(4)"])),
     );
     (who, what, how).prop_map(
         |((of, per, missing, id), (limit, tiers, candidate, cost, algorithm), how)| {
-            let (priority, is_on, mode, failure, exempt, description, new_keys) = how;
+            let (priority, is_on, mode, failure, exempt, description, new_keys, accuracy) = how;
             object([
                 ("name", Some(json!("a"))),
                 ("id", id.map(|id| json!(id))),
@@ -211,6 +212,7 @@ fn rule() -> impl Strategy<Value = Value> {
                 ("enabled", (!is_on).then_some(Value::Bool(false))),
                 ("stop", is_on.then_some(Value::Bool(true))),
                 ("mode", mode.map(|mode| json!(mode))),
+                ("accuracy", accuracy.map(|accuracy| json!(accuracy))),
                 ("on_store_failure", failure),
                 ("exempt", (!exempt.is_empty()).then(|| json!(exempt))),
             ])

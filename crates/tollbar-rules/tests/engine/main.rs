@@ -2,7 +2,9 @@
 
 #![allow(clippy::let_underscore_must_use, reason = "tests may drop what they do not look at")]
 
+mod accuracy;
 mod ahead_of_clock;
+mod bounds;
 mod bypass;
 mod changes_under_load;
 mod counters_outlive_rules;

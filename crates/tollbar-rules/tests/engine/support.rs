@@ -1,10 +1,14 @@
 //! An engine, a line that is a request, and its verdict in a word or two.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tollbar::store::block_on;
-use tollbar::{ManualClock, Outcome, Store, Timestamp};
+use tollbar::{
+    Accuracy, Batch, Entry, LoanHolding, ManualClock, MemoryStore, Outcome, Policy, Reply, Source,
+    Store, Timestamp,
+};
 use tollbar_rules::{
     Admission, AsyncEngine, Criticality, Engine, Reason, Request, RuleFile, RuleSet, Verdict,
 };
@@ -109,5 +113,58 @@ pub(crate) fn answer(verdict: &Verdict) -> String {
 pub(crate) fn expect(engine: &AsyncEngine, steps: &[(&str, &str)]) {
     for (step, (request, expected)) in steps.iter().enumerate() {
         assert_eq!(answer(&check(engine, request)), *expected, "step {step}: {request}");
+    }
+}
+
+/// A node of a fleet: counters that all nodes share, as in Redis, and those that it counts by itself. It lends
+/// nothing.
+#[derive(Debug)]
+pub(crate) struct NodeStore {
+    shared: Arc<MemoryStore>,
+    own: MemoryStore,
+    is_down: AtomicBool,
+    /// The limit and the accuracy of each entry that it was asked for.
+    asked: Mutex<Vec<(u64, Accuracy)>>,
+}
+
+impl NodeStore {
+    pub(crate) fn new(shared: &Arc<MemoryStore>, clock: &ManualClock) -> Arc<Self> {
+        Arc::new(Self {
+            shared: Arc::clone(shared),
+            own: MemoryStore::builder().clock(clock.clone()).max_keys(1_000).build(),
+            is_down: AtomicBool::new(false),
+            asked: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn set_down(&self, is_down: bool) {
+        self.is_down.store(is_down, Ordering::Relaxed);
+    }
+
+    /// What it was asked since it was last looked at.
+    pub(crate) fn take_asked(&self) -> Vec<(u64, Accuracy)> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+impl Store for NodeStore {
+    fn decide<'a, 'e: 'a>(&'a self, mut batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        let asked = |entry: &Entry<'_>| (entry.policy().limit(), entry.accuracy());
+        self.asked.lock().unwrap().extend(batch.entries().iter().map(asked));
+        let is_local = |entry: &Entry<'_>| entry.accuracy() == Accuracy::Local;
+        if batch.entries().iter().all(is_local) {
+            batch.entries_mut().iter_mut().for_each(|entry| entry.set_source(Source::Local));
+            return self.own.decide(batch);
+        }
+        if self.is_down.load(Ordering::Relaxed) {
+            return Reply::Ready(Err(FailingStore::unavailable().0));
+        }
+        self.shared.decide(batch)
+    }
+
+    /// As if it had borrowed.
+    fn loan_holding(&self, _: &[u8], _: &Policy) -> Option<LoanHolding> {
+        let (ends_in, paused_for) = (Duration::from_millis(1), Duration::ZERO);
+        Some(LoanHolding { tokens: 7, ends_in, paused_for })
     }
 }

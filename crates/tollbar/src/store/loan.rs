@@ -38,6 +38,18 @@ pub enum Source {
     Local,
 }
 
+impl Source {
+    /// Its name in logs and responses.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Loan => "loan",
+            Self::Local => "local",
+        }
+    }
+}
+
 /// How a rule trades accuracy for fewer calls to the store. A share of the burst is in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoanMode {

@@ -2,9 +2,10 @@
 
 use askama::Template;
 use hyper::StatusCode;
-use tollbar::Outcome;
+use tollbar::{Outcome, Source};
 use tollbar_rules::{
-    Enforcement, Explanation, Request, RuleExplanation, RuleFate, Verdict, readable_wait,
+    Enforcement, Explanation, LimitExplanation, Request, RuleAccuracy, RuleExplanation, RuleFate,
+    Verdict, readable_wait,
 };
 
 use crate::dashboard::page_context::{PageContext, PageResult};
@@ -60,6 +61,8 @@ struct LimitDecisionRow {
     rule: UntrustedText,
     text: UntrustedText,
     badge: Option<&'static str>,
+    /// How exactly it is counted, unless it is exact; or where the decision came from.
+    accuracy: Option<UntrustedText>,
     passes: bool,
     binds: bool,
     cost: Count,
@@ -240,6 +243,7 @@ impl ExplanationPanel {
                 rule: UntrustedText::new(&*rule.name),
                 text: UntrustedText::new(&*limit.text),
                 badge: badge(limit.enforcement),
+                accuracy: accuracy(limit).map(UntrustedText::new),
                 passes: limit.would_pass,
                 binds: limit.binds,
                 cost: Count(rule.cost),
@@ -291,6 +295,25 @@ impl RuleFateRow {
     }
 }
 
+/// Says how exactly a limit is counted, unless its rule asks for nothing but exact counting.
+fn accuracy(limit: &LimitExplanation) -> Option<String> {
+    if limit.accuracy.written == RuleAccuracy::Exact {
+        return None;
+    }
+    let held = limit.held_tokens.map(|tokens| format!("; {tokens} tokens held here"));
+    Some(format!("{}{}", limit.accuracy, held.unwrap_or_default()))
+}
+
+/// Says where a decision came from, if it did not come from the store.
+fn source_note(source: Option<Source>) -> Option<UntrustedText> {
+    let note = match source? {
+        Source::Loan => "paid from a loan",
+        Source::Local => "counted by this node",
+        _ => return None,
+    };
+    Some(UntrustedText::new(note))
+}
+
 /// Returns a dash for what is not known.
 fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
@@ -317,6 +340,7 @@ fn limits(verdict: &Verdict) -> Vec<LimitDecisionRow> {
             } else {
                 badge(rule_decision.enforcement())
             },
+            accuracy: source_note(rule_decision.source()),
             passes: decision.is_allowed(),
             cost: Count(rule_decision.cost()),
             remaining: or_dash(rule_decision.remaining().map(Count)),

@@ -1,7 +1,7 @@
 //! The form of a rule: its fields, what they mean, and the rule that is meant by what stands in them.
 
 use tollbar_rules::admin::{RuleView, changed_fields};
-use tollbar_rules::{AlgorithmKind, Limit, Mode, OnOutage, Per, Rule};
+use tollbar_rules::{AlgorithmKind, Limit, Mode, OnOutage, Per, Rule, RuleAccuracy};
 
 use super::super::form::FormFields;
 use tollbar_daemon::problem::{FieldError, Problem};
@@ -52,7 +52,7 @@ const ALGORITHMS: &[(&str, &str)] = &[
     ("concurrency", "concurrency (in flight)"),
 ];
 
-const KINDS: [RuleFieldKind; 15] = [
+const KINDS: [RuleFieldKind; 16] = [
     RuleFieldKind {
         get: |draft| draft.rule.name.to_string(),
         set: |draft, text| {
@@ -145,6 +145,19 @@ const KINDS: [RuleFieldKind; 15] = [
             set(&mut draft.rule.mode, mode.unwrap_or_default())
         },
         ..kind("mode", "Mode", "Try a rule in shadow before it denies.", "")
+    },
+    RuleFieldKind {
+        get: |draft| draft.rule.accuracy.map_or_else(String::new, |accuracy| accuracy.to_string()),
+        set: |draft, text| {
+            let accuracy = non_empty(text).map(|text| text.parse::<RuleAccuracy>());
+            set(&mut draft.rule.accuracy, accuracy.transpose().map_err(|error| error.to_string())?)
+        },
+        ..kind(
+            "accuracy",
+            "Accuracy",
+            "Empty: as the file of rules says, else exact. Or exact, conservative(5%), optimistic(5%), local(4).",
+            "conservative(5%)",
+        )
     },
     RuleFieldKind {
         choices: &[
@@ -382,7 +395,7 @@ mod tests {
                 "algorithm": "token_bucket", "tenantId": "acme", "httpMethod": "GET",
                 "pathPattern": "/v1/**", "per": ["user", "path"], "mode": "shadow", "priority": -3,
                 "onStoreFailure": "shed", "enabled": false, "description": "for people",
-                "newKeys": "100/min",
+                "newKeys": "100/min", "accuracy": "conservative(2.5%)",
             }),
         ] {
             let rule = rule(json);
@@ -414,6 +427,7 @@ mod tests {
             ("name=a&maxRequests=1&windowSeconds=1&burstCapacity=-1", "burstCapacity"),
             ("name=a&maxRequests=1&windowSeconds=1&per=user,user", "per"),
             ("name=a&maxRequests=1&windowSeconds=1&mode=loud", "mode"),
+            ("name=a&maxRequests=1&windowSeconds=1&accuracy=local(0)", "accuracy"),
             ("name=a&maxRequests=1&windowSeconds=1&onStoreFailure=panic", "onStoreFailure"),
             ("name=a&maxRequests=1&windowSeconds=1&priority=high", "priority"),
             ("name=a&maxRequests=1&windowSeconds=1&pathPattern=v1", "pathPattern"),

@@ -282,7 +282,7 @@ impl Follower {
         }
         // Whichever has not been silent for long may still serve: too many share a limit rather than too few.
         let (node_count, live) = (nodes.len() as u64, Arc::clone(&self.live));
-        background::run(move || live.put_node_count(node_count.max(1))).await;
+        background::run(move || live.put_node_count(node_count.max(1), now)).await;
         Ok(())
     }
 }

@@ -4,9 +4,11 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
+use tollbar::Timestamp;
 use tollbar_rules::{AsyncEngine, Diff, Rule, RuleError, RuleSet, RuleSetError, RuleWarning};
 use tracing::{error, info, warn};
 
@@ -55,8 +57,11 @@ struct RuleSources {
     merged: RuleSet,
     /// False where it is what the database said before the daemon started.
     is_of_database: bool,
-    /// How many nodes follow the database, as far as is known.
+    /// How many nodes share the limits: those that follow the database, as far as is known, and those that have gone
+    /// not long ago.
     node_count: u64,
+    /// How many follow it, and since when, where that is fewer.
+    fewer_nodes: Option<(u64, Timestamp)>,
 }
 
 /// How following goes.
@@ -113,6 +118,7 @@ impl LiveRules {
             merged: file,
             is_of_database: false,
             node_count: 1,
+            fewer_nodes: None,
         };
         let (enforced, _) = watch::channel(Revisions::default());
         let (status, idle) = (ArcSwap::default(), ArcSwap::default());
@@ -219,7 +225,8 @@ impl LiveRules {
         let mut unsupported = UnsupportedRules::new();
         let before = self.status.load_full();
         loop {
-            let RuleSources { file, contents, built, merged, node_count, is_of_database } = sources;
+            let RuleSources { file, contents, built, merged, node_count, is_of_database, .. } =
+                sources;
             let found = merge(file, contents, built, &unsupported);
             let rules = found.rules.with_node_count((*node_count).max(file.node_count()));
             let diff = match self.engine.replace(rules.clone()) {
@@ -255,9 +262,22 @@ impl LiveRules {
         }
     }
 
-    /// Puts another number of nodes in force: each has its share of a limit while the store is away.
-    pub(crate) fn put_node_count(&self, node_count: u64) {
+    /// Puts another number of nodes in force: each has its share of a limit while the store is away, and of limits that
+    /// are counted by nodes. A smaller number is put in force when what those have admitted that are gone is forgotten.
+    pub(crate) fn put_node_count(&self, node_count: u64, now: Timestamp) {
         let mut sources = self.sources();
+        if node_count < sources.node_count {
+            let since = match sources.fewer_nodes {
+                Some((count, since)) if count == node_count => since,
+                _ => now,
+            };
+            sources.fewer_nodes = Some((node_count, since));
+            let elapsed_us = now.as_micros().saturating_sub(since.as_micros());
+            if Duration::from_micros(elapsed_us) < sources.merged.node_memory() {
+                return;
+            }
+        }
+        sources.fewer_nodes = None;
         if sources.node_count != node_count {
             sources.node_count = node_count;
             self.merge_and_enforce(&mut sources);
@@ -375,6 +395,12 @@ mod tests {
 
     use super::*;
 
+    fn live(text: &str) -> LiveRules {
+        let rules = RuleFile::parse("rules.yaml", text).unwrap().rules;
+        let store = Arc::new(tollbar::MemoryStore::builder().max_keys(10).build());
+        LiveRules::new(Arc::new(AsyncEngine::new(rules, store).unwrap()))
+    }
+
     #[test]
     fn rules_that_the_store_cannot_count_are_left_out_and_told_of() {
         let text = "rules: [{ name: a, limit: 1/h }, { name: b, limit: [1/s, 5/h] }]";
@@ -392,24 +418,34 @@ mod tests {
         );
     }
 
+    /// What a node has admitted weighs on the limit after it is gone: were its part given to the others at once, all
+    /// together would exceed it.
+    #[test]
+    fn parts_grow_when_what_a_node_that_is_gone_has_admitted_is_forgotten() {
+        let text = "rules: [{ name: a, limit: 12/min, algorithm: fixed_window, accuracy: local }]";
+        let live = live(text);
+        let at = |seconds: u64, node_count: u64| {
+            live.put_node_count(node_count, Timestamp::from_micros(seconds * 1_000_000));
+            live.engine.rules().node_count()
+        };
+        assert_eq!([at(0, 3), at(10, 2), at(69, 2), at(70, 2)], [3, 3, 3, 2]);
+        assert_eq!([at(80, 4), at(81, 3), at(100, 2), at(141, 2), at(160, 2)], [4, 4, 4, 4, 2]);
+        assert_eq!([at(170, 1), at(200, 2), at(230, 1), at(289, 1), at(290, 1)], [2, 2, 2, 2, 1]);
+    }
+
     /// Each of three nodes took the whole limit while the store was away, unless a file said how many they are.
     #[test]
     fn as_many_nodes_share_the_limits_as_follow_the_database_or_as_the_file_says() {
-        let live = |text: &str| {
-            let rules = RuleFile::parse("rules.yaml", text).unwrap().rules;
-            let store = std::sync::Arc::new(tollbar::MemoryStore::builder().max_keys(10).build());
-            LiveRules::new(Arc::new(AsyncEngine::new(rules, store).unwrap()))
-        };
         let unsaid = live("rules: []");
-        unsaid.put_node_count(3);
+        unsaid.put_node_count(3, Timestamp::ZERO);
         assert_eq!(unsaid.engine.rules().node_count(), 3);
         unsaid.put_contents(Arc::default());
         assert_eq!(unsaid.engine.rules().node_count(), 3, "new rules keep it");
-        unsaid.put_node_count(1);
+        unsaid.put_node_count(1, Timestamp::ZERO);
         assert_eq!(unsaid.engine.rules().node_count(), 1);
         let said = live("{ nodes: 4, rules: [] }");
         for (found, shared_by) in [(2, 4), (9, 9)] {
-            said.put_node_count(found);
+            said.put_node_count(found, Timestamp::ZERO);
             assert_eq!(said.engine.rules().node_count(), shared_by);
         }
     }

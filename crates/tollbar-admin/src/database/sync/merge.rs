@@ -98,7 +98,8 @@ pub(crate) fn merge(
     let overrides = overrides(&contents.keys, &mut skipped);
     let mut void_replaces = Vec::new();
     let rules = keep_fitting(file, rules, &mut skipped, &mut void_replaces);
-    let rules = rules.with_node_count(file.node_count()).with_path_options(file.path_options());
+    let rules = rules.with_node_count(file.node_count()).with_accuracy(file.accuracy());
+    let rules = rules.with_path_options(file.path_options());
     let rules = rules.with_overrides(overrides);
     MergedRules { rules, skipped, void_replaces }
 }

@@ -2,9 +2,12 @@
 //! service is asked.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
-use tollbar_rules::{Criticality, Engine, InvalidRequest, Request};
+use tollbar::store::block_on;
+use tollbar::{Batch, Feature, MemoryStore, Reply, Store, StoreError};
+use tollbar_rules::{AsyncEngine, Criticality, InvalidRequest, Request};
 
 use super::read;
 use crate::command::{EXIT_CODES, ExitStatus};
@@ -63,7 +66,14 @@ impl ExplainFileArgs {
                 return ExitStatus::UsageError;
             }
         };
-        let explanation = Engine::new(file.rules).explain(&request);
+        let engine = match AsyncEngine::new(file.rules, Arc::new(FreshStore::new())) {
+            Ok(engine) => engine,
+            Err(error) => {
+                eprintln!("{}: {error}", self.file.display());
+                return ExitStatus::Findings;
+            }
+        };
+        let explanation = block_on(engine.explain(&request));
         if self.json {
             match serde_json::to_string_pretty(&ExplainResponse::from_explanation(&explanation)) {
                 Ok(text) => println!("{text}"),
@@ -73,6 +83,27 @@ impl ExplainFileArgs {
             print!("{explanation}");
         }
         ExitStatus::Success
+    }
+}
+
+/// Counters that nobody has charged. It stands for any store that nodes share, so that the explanation says how
+/// exactly they count.
+#[derive(Debug)]
+struct FreshStore(MemoryStore);
+
+impl FreshStore {
+    fn new() -> Self {
+        Self(MemoryStore::builder().max_keys(1).build())
+    }
+}
+
+impl Store for FreshStore {
+    fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
+        self.0.supports(feature)
+    }
+
+    fn decide<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+        self.0.decide(batch)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tollbar::{Outcome, Timestamp};
+use tollbar::{Outcome, Source, Timestamp};
 use tollbar_proto::v1;
 use tollbar_rules::{
-    DenialCode, Enforcement, Explanation, LimitExplanation, Reason, RuleDecision, RuleExplanation,
-    RuleFate, RuleSettlement, Summary, TokenError, UsageError, Verdict,
+    DenialCode, Enforcement, Explanation, LimitAccuracy, LimitExplanation, Reason, RuleDecision,
+    RuleExplanation, RuleFate, RuleSettlement, Summary, TokenError, UsageError, Verdict,
 };
 use tonic::Status;
 
@@ -60,6 +60,16 @@ fn decision(rule_decision: &RuleDecision<'_>) -> v1::Decision {
         remaining: rule_decision.remaining(),
         retry_after: decision.denied().and_then(|denial| denial.retry_after()).map(duration),
         reset_at: rule_decision.reset_at().map(timestamp),
+        source: source(rule_decision.source()).into(),
+    }
+}
+
+fn source(source: Option<Source>) -> v1::Source {
+    match source {
+        Some(Source::Store) => v1::Source::Store,
+        Some(Source::Loan) => v1::Source::Loan,
+        Some(Source::Local) => v1::Source::Local,
+        _ => v1::Source::Unspecified,
     }
 }
 
@@ -96,6 +106,20 @@ fn explained_limit(limit: LimitExplanation) -> v1::ExplainedLimit {
         reset_at: limit.reset_at.map(timestamp),
         would_pass: limit.would_pass,
         binds: limit.binds,
+        accuracy: Some(limit_accuracy(&limit.accuracy, limit.held_tokens)),
+    }
+}
+
+fn limit_accuracy(accuracy: &LimitAccuracy, held_tokens: Option<u64>) -> v1::LimitAccuracy {
+    v1::LimitAccuracy {
+        mode: accuracy.written.to_string(),
+        exact_because: accuracy.exact_because.clone().unwrap_or_default(),
+        nodes: accuracy.nodes,
+        term: accuracy.loan_terms().map(|terms| duration(terms.term)),
+        cut: accuracy.loan_terms().map(|terms| duration(terms.cut)),
+        over_tokens: accuracy.over_tokens,
+        under_tokens: accuracy.under_tokens,
+        held_tokens,
     }
 }
 

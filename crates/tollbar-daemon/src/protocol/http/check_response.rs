@@ -8,6 +8,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
+use tollbar::Source;
 use tollbar::Timestamp;
 use tollbar_http::{Denial, Format};
 use tollbar_rules::{DenialCode, Enforcement, Reason, RuleDecision, Summary, Verdict};
@@ -85,6 +86,10 @@ pub(crate) struct Decision<'v> {
     allowed: bool,
     /// Whether it was decided without the store.
     degraded: bool,
+    /// Where it comes from: the counter in the store, tokens that this node has borrowed, or this node's own part of
+    /// the limit. Null in a degraded answer. Under a loan, `remaining` and `resetAt` are estimates.
+    #[schemars(with = "Option<String>", extend("enum" = ["store", "loan", "local", null]))]
+    source: Option<&'static str>,
     /// What the request costs under it.
     cost: u64,
     /// Tokens a window.
@@ -309,6 +314,7 @@ impl<'v> Decision<'v> {
             capacity: rule_decision.enforcement().into(),
             allowed: decision.is_allowed(),
             degraded: rule_decision.degraded().is_some(),
+            source: rule_decision.source().map(Source::name),
             cost: rule_decision.cost(),
             limit: decision.limit(),
             remaining: rule_decision.remaining(),

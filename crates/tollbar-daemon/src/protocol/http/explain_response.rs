@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollbar_rules::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
+use tollbar_rules::{Explanation, LimitAccuracy, LimitExplanation, RuleExplanation, RuleFate};
 
-use super::check_response::CapacityName;
+use super::check_response::{CapacityName, millis};
 use crate::rfc3339::Rfc3339;
 
 /// What every rule makes of a request.
@@ -67,6 +67,32 @@ struct LimitRow<'e> {
     would_pass: bool,
     /// Whether it is the one that binds.
     binds: bool,
+    /// How exactly it is counted.
+    accuracy: AccuracyRow<'e>,
+}
+
+/// How exactly a limit is counted, and what that costs.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "LimitAccuracy")]
+pub(super) struct AccuracyRow<'e> {
+    /// What the rule says, or the file for it: `exact`, `conservative(5%)`, `optimistic(5%)`, `local` or `local(4)`.
+    mode: String,
+    /// Why it is counted exactly although something else is said.
+    exact_because: Option<&'e str>,
+    /// Over how many nodes it is divided.
+    nodes: u64,
+    /// How long the tokens of a loan can be spent; null where nothing is lent.
+    term_ms: Option<u64>,
+    /// By how much a bucket is cut while tokens are lent; null where nothing is lent.
+    cut_ms: Option<u64>,
+    /// How many tokens more than exact counting it admits in any interval, at most.
+    over_tokens: u64,
+    /// How many tokens fewer, at most.
+    under_tokens: u64,
+    /// The tokens that this node holds; null where it has borrowed none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_tokens: Option<u64>,
 }
 
 /// What may become of a rule.
@@ -125,6 +151,24 @@ impl<'e> LimitRow<'e> {
             reset_at: limit.reset_at.map(Rfc3339),
             would_pass: limit.would_pass,
             binds: limit.binds,
+            accuracy: AccuracyRow::new(&limit.accuracy, limit.held_tokens),
+        }
+    }
+}
+
+impl<'e> AccuracyRow<'e> {
+    /// The row of a limit, with the tokens that this node holds of its counter.
+    pub(super) fn new(accuracy: &'e LimitAccuracy, held_tokens: Option<u64>) -> Self {
+        let terms = accuracy.loan_terms();
+        Self {
+            mode: accuracy.written.to_string(),
+            exact_because: accuracy.exact_because.as_deref(),
+            nodes: accuracy.nodes,
+            term_ms: terms.map(|terms| millis(terms.term)),
+            cut_ms: terms.map(|terms| millis(terms.cut)),
+            over_tokens: accuracy.over_tokens,
+            under_tokens: accuracy.under_tokens,
+            held_tokens,
         }
     }
 }

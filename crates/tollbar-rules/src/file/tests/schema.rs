@@ -136,6 +136,9 @@ const READER_ONLY: &[&str] = &[
     "limit: { limit: 20/s, max_wait: 1s }",
     "limit: 1/s\n  match: { ip: 10.1.0.0/8 }",
     "limit: 9/s\n  cost: { /a: 10 }",
+    "limit: 10/s\n  accuracy: local(11)",
+    "limit: 1000/s\n  burst: 10\n  accuracy: conservative",
+    "tiers: { a: 10/s, b: { limit: 5/s, algorithm: sliding_window_log }, default: a }\n  accuracy: local(2)",
 ];
 
 #[test]

@@ -131,6 +131,8 @@ fn decision(decision: &Decision<'_>, out: &mut JsonWriter<'_>) {
     out.boolean(decision.allowed);
     out.put(",\"degraded\":");
     out.boolean(decision.degraded);
+    out.put(",\"source\":");
+    out.text_or_null(decision.source);
     out.put(",\"cost\":");
     out.number(decision.cost);
     out.put(",\"limit\":");

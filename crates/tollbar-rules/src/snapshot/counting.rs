@@ -1,0 +1,54 @@
+//! How the limits of a rule are counted: exactly, from loans, or each node's own part. Worked out once.
+
+use tollbar::{Accuracy, Policy};
+
+use crate::{Rule, RuleAccuracy, RuleSet};
+
+/// How one rule is to be counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountingPlan {
+    accuracy: RuleAccuracy,
+    node_count: u64,
+}
+
+/// Policies as they are counted, and how each is.
+#[derive(Debug, Default)]
+pub(crate) struct CountedPolicies {
+    pub(crate) policies: Box<[Policy]>,
+    pub(crate) accuracies: Box<[Accuracy]>,
+}
+
+impl CountingPlan {
+    /// Counters in this process are exact, and no other node has them.
+    pub(crate) fn new(rule: &Rule, rules: &RuleSet, is_in_process: bool) -> Self {
+        let accuracy = if is_in_process { RuleAccuracy::Exact } else { rules.accuracy_of(rule) };
+        Self { accuracy, node_count: rules.node_count() }
+    }
+
+    pub(crate) fn is_exact(self) -> bool {
+        self.accuracy == RuleAccuracy::Exact
+    }
+
+    pub(crate) fn node_count(self) -> u64 {
+        self.node_count
+    }
+
+    /// Returns how a policy is counted, and the policy that is: this node's part where each has one. What cannot be
+    /// counted as the rule says is counted exactly.
+    fn counted(self, policy: Policy) -> (Policy, Accuracy) {
+        match self.accuracy.of_limit(&policy, self.node_count).unwrap_or_default() {
+            Accuracy::Local => {
+                (policy.share(self.accuracy.nodes(self.node_count)), Accuracy::Local)
+            }
+            accuracy => (policy, accuracy),
+        }
+    }
+}
+
+impl CountedPolicies {
+    pub(crate) fn new(policies: impl Iterator<Item = Policy>, plan: CountingPlan) -> Self {
+        let (policies, accuracies): (Vec<Policy>, Vec<Accuracy>) =
+            policies.map(|policy| plan.counted(policy)).unzip();
+        Self { policies: policies.into(), accuracies: accuracies.into() }
+    }
+}
