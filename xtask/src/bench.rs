@@ -10,6 +10,7 @@ use crate::shell;
 const BENCHMARKS: &[(&str, &str)] = &[
     ("core", "checks in process, beside other limiters and a floor"),
     ("redis", "checks in Redis, beside a minimal script by redis-benchmark"),
+    ("fleet", "hot keys of a fleet that borrows, beside exact checks and optimistic batching"),
     ("rules", "requests against 1 to 10,000 rules, beside limitador"),
     ("http", "what a layer adds to a request to an axum service, beside tower_governor"),
     ("server", "the daemon over its wires, beside redis-cell, throttlecrab-server and nginx"),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `core` | checks in process, and the flood of keys |
 //! | `redis` | checks in Redis |
+//! | `fleet` | hot keys of a fleet that borrows |
 //! | `rules` | requests against many rules |
 //! | `http` | the tower layer |
 //! | `server` | the daemon over its protocols, as a proxy, and under the admin API |
@@ -13,6 +14,7 @@
 
 mod args;
 mod core;
+mod fleet;
 mod http;
 mod redis;
 mod rules;
@@ -25,6 +27,7 @@ const USAGE: &str = "\
 usage: tollbar-bench core [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench core --flood [--keys N] [--cost N] [--json FILE]
        tollbar-bench redis [--quick] [--json FILE]
+       tollbar-bench fleet [--quick] [--json FILE]
        tollbar-bench rules [--quick] [--json FILE]
        tollbar-bench http [--quick] [--json FILE] [--only SUBSTRING]
        tollbar-bench http --only SUBJECT --requests N
@@ -44,6 +47,10 @@ core     checks in process, beside other limiters and a floor
 
 redis    checks in Redis, beside a minimal script and INCR by redis-benchmark
   --quick           fewer and shorter rounds: done within two minutes
+  --json FILE       also write the figures as JSON
+
+fleet    hot keys of 20 nodes that borrow, beside exact checks and optimistic batching
+  --quick           one short round: done within two minutes
   --json FILE       also write the figures as JSON
 
 rules    requests against 1 to 10,000 rules, beside limitador
@@ -74,6 +81,7 @@ fn main() -> ExitCode {
     match args.split_first() {
         Some((&"core", rest)) => core::main(rest),
         Some((&"redis", rest)) => redis::main(rest),
+        Some((&"fleet", rest)) => fleet::main(rest),
         Some((&"rules", rest)) => rules::main(rest),
         Some((&"http", rest)) => http::main(rest),
         Some((&"server", rest)) => server::main(rest),

@@ -4,9 +4,9 @@
 //! are taken within it. The floor is a script that does the least a limiter can do, at the same depth:
 //! as many calls under way over one connection as there are callers.
 
-mod callers;
+pub(crate) mod callers;
 mod floor;
-mod server;
+pub(crate) mod server;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

@@ -129,13 +129,13 @@ pub(super) async fn open_loop<A: Future<Output = bool> + 'static>(
 const TICK: Duration = Duration::from_micros(20);
 
 /// A thread that wakes another one again and again.
-struct Ticker {
+pub(crate) struct Ticker {
     tick: Arc<Notify>,
     is_over: Arc<AtomicBool>,
 }
 
 impl Ticker {
-    fn start(every: Duration) -> Self {
+    pub(crate) fn start(every: Duration) -> Self {
         let ticker = Self { tick: Arc::default(), is_over: Arc::default() };
         let (tick, is_over) = (Arc::clone(&ticker.tick), Arc::clone(&ticker.is_over));
         std::thread::spawn(move || {
@@ -149,7 +149,7 @@ impl Ticker {
         ticker
     }
 
-    async fn next(&self) {
+    pub(crate) async fn next(&self) {
         self.tick.notified().await;
     }
 }

@@ -11,13 +11,13 @@ use tollbar_testkit::redis::process::RedisProcess;
 const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
 
-pub(super) struct RedisServer {
+pub(crate) struct RedisServer {
     process: RedisProcess,
     client: Connection,
 }
 
 impl RedisServer {
-    pub(super) fn start() -> Result<Self, redis::RedisError> {
+    pub(crate) fn start() -> Result<Self, redis::RedisError> {
         // A program starts on the core of the thread that starts it.
         pin(SERVER_CORE);
         let process = RedisProcess::start();
@@ -25,33 +25,33 @@ impl RedisServer {
         Ok(Self { process, client })
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.process.url()
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.process.port()
     }
 
     /// A connection of one's own, which does not wait for one answer before it asks for the next.
-    pub(super) async fn connection(&self) -> Result<MultiplexedConnection, redis::RedisError> {
+    pub(crate) async fn connection(&self) -> Result<MultiplexedConnection, redis::RedisError> {
         redis::Client::open(self.url())?.get_multiplexed_async_connection().await
     }
 
     /// The name of `script` on the server.
-    pub(super) fn load(&mut self, script: &str) -> Result<String, redis::RedisError> {
+    pub(crate) fn load(&mut self, script: &str) -> Result<String, redis::RedisError> {
         redis::cmd("SCRIPT").arg("LOAD").arg(script).query(&mut self.client)
     }
 
     /// Seconds of processor time that the server's main thread has used.
-    pub(super) fn cpu_s(&mut self) -> f64 {
+    pub(crate) fn cpu_s(&mut self) -> f64 {
         let info = self.info("cpu");
         let of = |name: &str| -> f64 { number(&info, name).unwrap_or(0.0) };
         of("used_cpu_user_main_thread:") + of("used_cpu_sys_main_thread:")
     }
 
     /// How often `command` was called.
-    pub(super) fn calls_of(&mut self, command: &str) -> f64 {
+    pub(crate) fn calls_of(&mut self, command: &str) -> f64 {
         number(&self.info("commandstats"), &format!("cmdstat_{command}:calls=")).unwrap_or(0.0)
     }
 
@@ -61,7 +61,7 @@ impl RedisServer {
 }
 
 /// Seconds of processor time that this thread has used: who asks does so on one.
-pub(super) fn client_cpu_s() -> Option<f64> {
+pub(crate) fn client_cpu_s() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     // On the processor, waiting for it (in nanoseconds), and how often.
     let ns: f64 = text.split(' ').next()?.parse().ok()?;
@@ -78,7 +78,7 @@ static CORE_COUNT: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
 
 /// Keeps this thread, and the programs it starts from now on, away from the server.
-pub(super) fn pin_client() {
+pub(crate) fn pin_client() {
     pin(CLIENT_CORE);
 }
 

@@ -23,7 +23,7 @@ struct Scope {
     has_reservations: bool,
 }
 
-struct Setup {
+struct BucketSetup {
     kind: Kind,
     interval: Interval,
     scope: Scope,
@@ -35,19 +35,19 @@ struct BucketWorld {
     /// The counter as a backend keeps it.
     words: Vec<u64>,
     lots: Vec<Lot>,
-    reservation: Option<Reservation>,
+    reservation: Option<OpenCharge>,
     /// What the monitor has left, in units of `1 / denominator` microsecond.
     monitor: u64,
 }
 
 /// A charge of which something comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Reservation {
+struct OpenCharge {
     back: u64,
     stamp_us: u64,
 }
 
-impl Setup {
+impl BucketSetup {
     fn new(scope: Scope, mutant: Mutant) -> Self {
         let rate = Rate::new(scope.limit, Duration::from_micros(scope.window_us));
         let policy = Policy::token_bucket(rate).unwrap().with_burst(scope.burst).unwrap();
@@ -65,11 +65,11 @@ impl Setup {
 }
 
 impl BucketWorld {
-    fn new(setup: &Setup) -> Self {
+    fn new(setup: &BucketSetup) -> Self {
         Self { words: Vec::new(), lots: Vec::new(), reservation: None, monitor: setup.full() }
     }
 
-    fn counter(&self, setup: &Setup) -> Counter {
+    fn counter(&self, setup: &BucketSetup) -> Counter {
         let mut counter = Counter::read(&Value { words: self.words.clone(), version: 0 }).unwrap();
         if setup.mutant == Mutant::CutDroppedWhenPaid && setup.is_paid(&counter) {
             counter.cut_us = 0;
@@ -82,13 +82,13 @@ impl BucketWorld {
     }
 
     /// The world in which so many tokens are spent; `None` where that is too much.
-    fn spend(self, setup: &Setup, tokens: u64) -> Option<Self> {
+    fn spend(self, setup: &BucketSetup, tokens: u64) -> Option<Self> {
         let monitor = self.monitor.checked_sub(tokens * setup.interval.numerator_us)?;
         Some(Self { monitor, ..self })
     }
 
     /// A microsecond later.
-    fn tick(&self, setup: &Setup) -> Self {
+    fn tick(&self, setup: &BucketSetup) -> Self {
         let mut counter = self.counter(setup);
         if let Some(paid_at_us) = counter.state.first_mut() {
             *paid_at_us = paid_at_us.saturating_sub(1);
@@ -103,7 +103,7 @@ impl BucketWorld {
         }
         let reservation = self.reservation.and_then(|reservation| {
             let stamp_us = reservation.stamp_us - 1;
-            (stamp_us > NOW.as_micros()).then_some(Reservation { stamp_us, ..reservation })
+            (stamp_us > NOW.as_micros()).then_some(OpenCharge { stamp_us, ..reservation })
         });
         Self {
             lots: lots(self.lots.iter().filter_map(|lot| lot.aged(setup.mutant)).collect()),
@@ -113,7 +113,7 @@ impl BucketWorld {
         }
     }
 
-    fn lend(&self, setup: &Setup, tokens: u64, term_us: u64) -> Option<Self> {
+    fn lend(&self, setup: &BucketSetup, tokens: u64, term_us: u64) -> Option<Self> {
         let mut counter = self.counter(setup);
         if setup.mutant == Mutant::DebtReducedToFit && !counter.state.is_empty() {
             let tolerance_us = setup.full() / setup.interval.denominator - term_us;
@@ -138,21 +138,21 @@ impl BucketWorld {
     }
 
     /// Charges `cost` tokens. Of these `kept` are spent at once, and the others may come back.
-    fn reserve(&self, setup: &Setup, cost: u64, kept: u64) -> Option<Self> {
+    fn reserve(&self, setup: &BucketSetup, cost: u64, kept: u64) -> Option<Self> {
         let mut counter = self.counter(setup);
         let (decision, stamp_us) = counter.charge(&setup.kind, NOW, cost);
-        let reservation = Some(Reservation { back: cost - kept, stamp_us });
+        let reservation = Some(OpenCharge { back: cost - kept, stamp_us });
         decision.is_allowed().then(|| Self { reservation, ..self.with_counter(&counter) })
     }
 
-    fn settle(&self, setup: &Setup, Reservation { back, stamp_us }: Reservation) -> Self {
+    fn settle(&self, setup: &BucketSetup, OpenCharge { back, stamp_us }: OpenCharge) -> Self {
         let mut counter = self.counter(setup);
         setup.kind.as_dyn().refund(counter.fit(&setup.kind), NOW, stamp_us, back);
         Self { reservation: None, ..self.with_counter(&counter) }
     }
 
     /// The tokens of a lot go back, as far as anything is owed.
-    fn hand_back(&self, setup: &Setup, at: usize) -> Self {
+    fn hand_back(&self, setup: &BucketSetup, at: usize) -> Self {
         let mut counter = self.counter(setup);
         let lot = self.lots[at];
         setup.kind.as_dyn().refund(counter.fit(&setup.kind), NOW, u64::MAX, lot.tokens);
@@ -162,9 +162,9 @@ impl BucketWorld {
 }
 
 impl World for BucketWorld {
-    type Setup = Setup;
+    type Setup = BucketSetup;
 
-    fn moves(&self, setup: &Setup) -> Result<Vec<(String, Self)>, String> {
+    fn moves(&self, setup: &BucketSetup) -> Result<Vec<(String, Self)>, String> {
         let Scope { burst, terms_us, lots_max, has_reservations, .. } = &setup.scope;
         let mut moves = vec![("tick".into(), self.tick(setup))];
         for cost in 1..=*burst {
@@ -205,7 +205,7 @@ impl World for BucketWorld {
 }
 
 fn run(scope: Scope, mutant: Mutant) -> Result<usize, String> {
-    let setup = Setup::new(scope, mutant);
+    let setup = BucketSetup::new(scope, mutant);
     explore(&setup, BucketWorld::new(&setup))
 }
 

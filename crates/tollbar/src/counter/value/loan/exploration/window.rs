@@ -15,7 +15,7 @@ const END_US: u64 = START_US + 3 * WINDOW_US;
 const TERMS_US: [u64; 2] = [1, 2];
 const LOTS_MAX: usize = 2;
 
-struct Setup {
+struct WindowSetup {
     kind: Kind,
     mutant: Mutant,
 }
@@ -42,7 +42,7 @@ impl WindowWorld {
 
     /// The world in which so many tokens are spent; `None` where that is too much. A sliding window also counts
     /// the share of the last window that is less than a window ago.
-    fn spend(self, setup: &Setup, tokens: u64) -> Option<Self> {
+    fn spend(self, setup: &WindowSetup, tokens: u64) -> Option<Self> {
         let spent = self.spent + tokens;
         let left_us = WINDOW_US - self.now_us % WINDOW_US;
         let is_sliding = matches!(setup.kind, Kind::SlidingWindow(_));
@@ -51,7 +51,7 @@ impl WindowWorld {
     }
 
     /// A microsecond later.
-    fn tick(&self, setup: &Setup) -> Self {
+    fn tick(&self, setup: &WindowSetup) -> Self {
         let now_us = self.now_us + 1;
         let has_ended = now_us.is_multiple_of(WINDOW_US);
         let mut counter = self.counter();
@@ -67,7 +67,7 @@ impl WindowWorld {
         }
     }
 
-    fn lend(&self, setup: &Setup, tokens: u64, term_us: u64) -> Option<Self> {
+    fn lend(&self, setup: &WindowSetup, tokens: u64, term_us: u64) -> Option<Self> {
         let (term, cut) = (Duration::from_micros(term_us), Duration::ZERO);
         let mut counter = self.counter();
         let loan = counter.lend(&setup.kind, self.now(), LoanRequest { tokens, term, cut });
@@ -84,9 +84,9 @@ impl WindowWorld {
 }
 
 impl World for WindowWorld {
-    type Setup = Setup;
+    type Setup = WindowSetup;
 
-    fn moves(&self, setup: &Setup) -> Result<Vec<(String, Self)>, String> {
+    fn moves(&self, setup: &WindowSetup) -> Result<Vec<(String, Self)>, String> {
         let mut moves = Vec::new();
         if self.now_us < END_US {
             moves.push(("tick".into(), self.tick(setup)));
@@ -120,7 +120,7 @@ impl World for WindowWorld {
 fn run(policy: Policy, mutant: Mutant) -> Result<usize, String> {
     let (words, lots) = (Vec::new(), Vec::new());
     let start = WindowWorld { now_us: START_US, words, lots, spent: 0, spent_before: 0 };
-    explore(&Setup { kind: policy.kind, mutant }, start)
+    explore(&WindowSetup { kind: policy.kind, mutant }, start)
 }
 
 fn policies() -> [Policy; 2] {
