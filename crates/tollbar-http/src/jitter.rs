@@ -111,7 +111,7 @@ impl fmt::Display for RetryJitter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{check, engine};
+    use crate::testing::{check, engine, engine_without_store};
 
     const WAIT: Duration = Duration::from_secs(3);
 
@@ -173,6 +173,23 @@ mod tests {
                 (0..200).map(|_| RetryJitter::Aligned.lengthen(&verdict).unwrap()).collect();
             assert!(waits.iter().all(|wait| *wait >= exact), "{limit}");
             assert_eq!(waits.iter().any(|wait| *wait > exact), is_aligned, "{limit}");
+        }
+    }
+
+    /// Without the store nobody knows the window, and the store does not come back for all at the end of one.
+    #[test]
+    fn a_wait_for_the_store_is_not_jittered() {
+        for policy in ["deny", "local"] {
+            let engine = engine_without_store(&format!(
+                "rules: [{{ name: a, limit: 1/100s, algorithm: fixed_window, on_store_failure: {policy} }}]"
+            ));
+            check(&engine, 1);
+            let verdict = check(&engine, 1);
+            assert!(!verdict.is_allowed() && verdict.retry_after().is_some(), "{policy}");
+            for _ in 0..50 {
+                let told = RetryJitter::Aligned.lengthen(&verdict);
+                assert_eq!(told, verdict.retry_after(), "{policy}");
+            }
         }
     }
 }

@@ -141,11 +141,16 @@ impl Drop for TrackedConnection {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+    use tokio::time::timeout;
+
     use super::*;
+    use crate::net::stream::{Stream, Transport};
 
     async fn is_evicted(connection: &TrackedConnection) -> bool {
         let evicted = connection.progress.wait_until_evicted();
-        tokio::time::timeout(Duration::from_millis(1), evicted).await.is_ok()
+        timeout(Duration::from_millis(1), evicted).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
@@ -171,6 +176,31 @@ mod tests {
         assert!(is_evicted(&blocked).await);
         drop((fast, blocked, new));
         assert!(table.connections().by_number.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_a_stream_moves_counts_in_both_directions() {
+        let connection = Arc::<ProgressTable>::default().track(0);
+        let (socket, mut client) = UnixStream::pair().unwrap();
+        let progress = &connection.progress;
+        let transport = Transport::Unix(socket);
+        let mut stream = Stream::new(transport, Duration::from_mins(1), Some(progress.clone()));
+        let moved = || progress.bytes.load(Ordering::Relaxed);
+        let is_blocked = || progress.is_write_blocked.load(Ordering::Relaxed);
+        client.write_all(b"request").await.unwrap();
+        stream.read_exact(&mut [0; 7]).await.unwrap();
+        assert_eq!(moved(), 7);
+        stream.write_all(b"answer").await.unwrap();
+        assert_eq!((moved(), is_blocked()), (13, false));
+        // More than a socket holds.
+        let answer = vec![0; 16 << 20];
+        let mut written = Box::pin(stream.write_all(&answer));
+        assert!(timeout(Duration::from_millis(20), written.as_mut()).await.is_err());
+        assert!(is_blocked());
+        let mut taken = vec![0; answer.len()];
+        let (_, written) = tokio::join!(client.read_exact(&mut taken), written);
+        written.unwrap();
+        assert_eq!((moved(), is_blocked()), (13 + answer.len() as u64, false));
     }
 
     /// A full listener of 100,000 connections compared all of them for each newcomer, under the lock that every connection

@@ -1,6 +1,8 @@
 //! What attackers send. The upstream writes down every byte, so that what it must not see is known.
 
-use crate::common::{Client, Recorder, body, open_gateway, raw, text};
+use std::time::Duration;
+
+use crate::common::{Client, Recorder, body, builder, listen, open, open_gateway, raw, text};
 use http::{Request, Version};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -244,6 +246,21 @@ async fn heads_have_bounds() {
     assert_eq!(status(&raw(gateway, most.as_bytes()).await), 200);
     let large = Request::get("/").header("x", long(7_000)).body(body("")).unwrap();
     assert_eq!(text(client.send(large).await).await, "ok");
+}
+
+/// A client that sends nothing at all, and one that stops behind its first request.
+#[tokio::test]
+async fn each_head_has_its_time_and_silence_has_too() {
+    let upstream = Recorder::start(OK).await;
+    let builder = builder(upstream.address).head_time_max(Duration::from_millis(300));
+    let gateway = listen(open(builder)).await;
+    let asks = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+    let begins = "GET / HTTP/1.1\r\nhost: ";
+    for (sent, count) in [("", 0), (begins, 0), (asks, 1), (&[asks, begins].concat(), 1)] {
+        // It ends, though the client does not end it.
+        let answers = raw(gateway, sent.as_bytes()).await;
+        assert_eq!(answers.matches("HTTP/1.1 200").count(), count, "{sent:?}: {answers}");
+    }
 }
 
 /// A connection that is closed over unread bytes is reset, and the answer may be lost with it.

@@ -151,6 +151,39 @@ fn a_banned_network_denies_its_addresses_and_no_others() {
 }
 
 #[test]
+fn a_boosted_network_has_more_room_and_others_have_not() {
+    let text = "rules: [{ name: a, limit: 4/day, algorithm: fixed_window }]";
+    let boosts = [boost("ip:203.0.113.0/24", 200), boost("ip:2001:db8::/32", 150)];
+    for boosts in [boosts.clone(), boosts.map(|entry| under("a", entry))] {
+        let fixture = OverrideFixture::new(text, boosts.to_vec());
+        for (client, expected) in [
+            ("203.0.113.9", 8),
+            ("::ffff:203.0.113.10", 8),
+            ("203.0.114.9", 4),
+            ("2001:db8:7::1", 6),
+            ("2001:db9::1", 4),
+        ] {
+            assert_eq!(fixture.passed(&[("ip", client)], 9), expected, "{client}");
+        }
+    }
+}
+
+/// Limits of Envoy's files and `CL.THROTTLE` ask for them by subject.
+#[test]
+fn networks_are_banned_and_boosted_where_no_rule_decides() {
+    let overrides = vec![ban("ip:203.0.113.0/24"), boost("ip:198.51.100.0/24", 200)];
+    let fixture = OverrideFixture::new("rules: []", overrides);
+    for (subject, is_banned, factor_percent) in [
+        ("ip:203.0.113.9", true, None),
+        ("ip:198.51.100.9", false, Some(200)),
+        ("ip:192.0.2.9", false, None),
+    ] {
+        let found = fixture.engine.global_overrides_of_subject(subject).unwrap();
+        assert_eq!((found.ban.is_some(), found.factor_percent), (is_banned, factor_percent));
+    }
+}
+
+#[test]
 fn a_ban_ends_and_says_when() {
     let fixture = OverrideFixture::new("rules: [{ name: a, limit: 9/s }]", Vec::new());
     let end = fixture.after(90);

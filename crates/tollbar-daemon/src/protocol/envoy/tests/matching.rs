@@ -383,7 +383,7 @@ descriptors:
     assert_eq!(says("/api/2/part", Some("b.example.com")), "OK: OK 9/10");
 }
 
-/// Both wildcards match values that look the same without their keys.
+/// Both wildcards match values of one key, and look the same without their keys.
 #[test]
 fn a_wildcard_in_a_key_shares_no_counter_with_one_in_a_value() {
     let limit = "rate_limit: { unit: minute, requests_per_unit: 9 }";
@@ -397,6 +397,17 @@ fn a_wildcard_in_a_key_shares_no_counter_with_one_in_a_value() {
     let says = |value| service.says(&call("d", &[&[("ab", value)]]));
     assert_eq!([says("x-1"), says("x-2")], ["OK: OK 8/9", "OK: OK 8/9"]);
     assert_eq!([says("x-11"), says("x-22")], ["OK: OK 7/9", "OK: OK 7/9"]);
+
+    let file = format!(
+        "{{ domain: d, descriptors: [
+             {{ key: ab, value: 'x*', share_threshold: true, {limit} }},
+             {{ key: 'a*', value: 'x*', share_threshold: true, {limit} }},
+         ] }}"
+    );
+    let service = TestService::from_file(&file);
+    let says = |value| service.says(&call("d", &[&[("ab", value)]]));
+    assert_eq!([says("x-1"), says("y_x-1")], ["OK: OK 8/9", "OK: OK 8/9"]);
+    assert_eq!([says("x-2"), says("y_x-2")], ["OK: OK 7/9", "OK: OK 7/9"]);
 }
 
 #[test]
