@@ -99,6 +99,11 @@ impl Follower {
             Ok(()) => {
                 follower.save().await;
                 follower.live.mark_reachable();
+                // Before the first request: until it has counted the nodes, this one takes the whole of a local
+                // limit for its part. If the database goes away meanwhile, the first poll finds it.
+                if let Err(away) = follower.report().await {
+                    follower.live.mark_unreachable(&away);
+                }
             }
             Err(away) if away.is_outage() => {
                 let contents = match follower.read_cache().await {
@@ -125,7 +130,8 @@ impl Follower {
     /// Has `loans` know whether all nodes know loans.
     #[must_use]
     pub fn with_loans(self, loans: Option<Arc<Loans>>) -> Self {
-        Self { loans, ..self }
+        // They have to hear of the nodes as well.
+        Self { loans, reported: None, ..self }
     }
 
     /// Which other nodes count elsewhere.
