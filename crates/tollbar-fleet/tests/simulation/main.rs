@@ -39,7 +39,7 @@ fn calm(hot: Policy, load_per_second: u64) -> Scenario {
         cold: Policy::fixed_window("100/s").unwrap(),
         nodes: 4,
         load_per_second,
-        duration: Duration::from_secs(5),
+        duration: Duration::from_secs(12),
         weather: Weather {
             delay_us_max: 500,
             loss_permille: 0,
@@ -155,19 +155,33 @@ fn thousands_of_fleets_never_admit_more_than_the_limit() {
 /// The simulation itself is judged: a store that breaks one of the conditions is caught.
 #[test]
 fn a_store_that_lends_wrongly_is_caught() {
-    let caught = |fault: ModelFault| {
+    let cases = [
+        (ModelFault::NoCut, bucket("1000/s", 500)),
+        (ModelFault::LongLife, Policy::fixed_window("1000/s").unwrap()),
+    ];
+    for (fault, hot) in cases {
         let is_caught = |seed: &u64| {
-            let scenario = rough(*seed);
+            let scenario = surge(*seed, hot.clone());
             let store: Arc<dyn Store> = Arc::new(ModelStore::with_fault(fault));
             judge(&scenario, &run(&scenario, &store)).is_err()
         };
-        // Those over the store by the book.
-        (0..4 * SEEDS).step_by(2).find(is_caught)
-    };
-    for fault in [ModelFault::NoCut, ModelFault::LongLife] {
-        let seed = caught(fault);
+        let seed = (0..SEEDS).find(is_caught);
         println!("{fault:?} is caught by seed {seed:?}");
         assert!(seed.is_some(), "{fault:?} is not caught");
+    }
+}
+
+/// Quiet nodes hold tokens of a limit that is hardly used, and then all of them are asked for much more than there is.
+fn surge(seed: u64, hot: Policy) -> Scenario {
+    Scenario {
+        seed,
+        mode: LoanMode::Conservative { share_ppm: 500_000 },
+        turn_us: Some(1_500_000),
+        quiet_permille: 100,
+        has_common_turns: true,
+        is_spent: false,
+        duration: Duration::from_secs(5),
+        ..calm(hot, 8_000)
     }
 }
 
@@ -195,7 +209,7 @@ fn compare(scenario: &Scenario) -> [Outcome; 2] {
 fn loans_admit_nearly_as_much_as_exact_checks_and_ask_far_less() {
     let cases = [
         ("window", calm(Policy::fixed_window("2000/s").unwrap(), 3_000), 999, 250),
-        ("bucket", calm(bucket("2000/s", 20_000), 3_000), 990, 150),
+        ("bucket", calm(bucket("2000/s", 20_000), 3_000), 960, 150),
         (
             "bucket, nodes on and off",
             Scenario {
