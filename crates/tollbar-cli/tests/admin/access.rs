@@ -179,7 +179,7 @@ fn nothing_else_of_a_request_is_looked_at_before_its_token() {
             }
         }
     }
-    assert_eq!(count, 31);
+    assert_eq!(count, 32);
 }
 
 #[test]

@@ -17,6 +17,7 @@ const TABLE: &[(&str, &str, [bool; 4])] = &[
     ("GET", "/v1/rate-limit/rules/{ruleId}", [true, true, true, false]),
     ("PUT", "/v1/rate-limit/rules/{ruleId}", [true, false, true, false]),
     ("DELETE", "/v1/rate-limit/rules/{ruleId}", [true, false, true, false]),
+    ("GET", "/v1/rate-limit/rules/{ruleId}/bounds", [true, true, true, false]),
     ("GET", "/v1/rate-limit/rules/{ruleId}/history", [true, true, true, false]),
     ("POST", "/v1/rate-limit/rules/{ruleId}/rollback", [true, false, true, false]),
     ("GET", "/v1/rate-limit/rules/{ruleId}/exemptions", [true, true, true, false]),

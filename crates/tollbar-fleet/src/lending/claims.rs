@@ -14,7 +14,7 @@ use crate::holdings::{TakenTokens, Taking};
 const STORE_MARGIN_US: u64 = 25_000;
 
 /// For how long local charges can be given back. The answer of the store is there long before.
-const LOCAL_HOLD_TTL: Duration = Duration::from_secs(60);
+const LOCAL_HOLD_TTL: Duration = Duration::from_mins(1);
 
 /// What a batch has taken here. Whatever has not been [kept](Self::keep) is given back when this is dropped: when the
 /// request is denied, when the store fails, and when the caller no longer waits.
@@ -79,7 +79,9 @@ impl<'a, 'e: 'a> Claims<'a, 'e> {
         if self.has_expired() {
             let again = self.put_back();
             let mut entries = select(&batch, &again);
-            entries.iter_mut().for_each(|entry| entry.set_source(Source::Store));
+            for entry in entries.iter_mut() {
+                entry.set_source(Source::Store);
+            }
             let answer = inner.decide(batch_like(&batch, &mut entries)).await;
             put_into(&mut batch, &again, &entries);
             if is_all_or_none && (answer.is_err() || has_denial(&entries)) {

@@ -56,6 +56,9 @@ const RULE_FIELDS: &[FieldRow] = &[
     ("on_store_failure", "each_rule_says_what_happens_while_the_store_cannot_answer", &[
         (Memory, "fields_that_have_no_effect_here_are_warned_of"),
     ]),
+    ("accuracy", "every_limit_tier_and_candidate_is_counted_as_its_rule_says", &[
+        (Memory, "fields_that_have_no_effect_here_are_warned_of"),
+    ]),
     ("exempt", "exemptions_end_when_they_say", &[]),
     // Of the file itself.
     ("nodes", "each_rule_says_what_happens_while_the_store_cannot_answer", &[]),
@@ -125,6 +128,7 @@ fn given(id: &str) -> Vec<String> {
         "cost_header" | "request_id_header" | "criticality_header" => "x-a",
         "exempt_paths" => "/health",
         "request_id_replays" => "9",
+        "loans" => "on",
         "trace_sample" => "0.5",
         _ => match argument.get_value_names().map_or("BOOL", |names| names[0].as_str()) {
             "BOOL" => "true",
