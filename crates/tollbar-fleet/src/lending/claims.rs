@@ -14,7 +14,7 @@ use crate::holdings::{TakenTokens, Taking};
 const STORE_MARGIN_US: u64 = 25_000;
 
 /// For how long local charges can be given back. The answer of the store is there long before.
-const LOCAL_HOLD_TTL: Duration = Duration::from_secs(60);
+const LOCAL_HOLD_TTL: Duration = Duration::from_mins(1);
 
 /// What a batch has taken here. Whatever has not been [kept](Self::keep) is given back when this is dropped: when the
 /// request is denied, when the store fails, and when the caller no longer waits.
@@ -71,15 +71,17 @@ impl<'a, 'e: 'a> Claims<'a, 'e> {
         if let Some(charged_at) = repeat_of {
             // It has paid before, here as well. What was charged now is given back.
             let is_local = |entry: &&mut Entry<'_>| entry.accuracy() == Accuracy::Local;
-            batch.entries_mut().iter_mut().filter(is_local).for_each(|entry| {
+            for entry in batch.entries_mut().iter_mut().filter(is_local) {
                 entry.mark_repeat_of(charged_at);
-            });
+            }
             return Ok(());
         }
         if self.has_expired() {
             let again = self.put_back();
             let mut entries = select(&batch, &again);
-            entries.iter_mut().for_each(|entry| entry.set_source(Source::Store));
+            for entry in &mut entries {
+                entry.set_source(Source::Store);
+            }
             let answer = inner.decide(batch_like(&batch, &mut entries)).await;
             put_into(&mut batch, &again, &entries);
             if is_all_or_none && (answer.is_err() || has_denial(&entries)) {
