@@ -252,7 +252,7 @@ impl FleetTrial<'_> {
                     let is_admitted = node.ask(&key, &policy).await;
                     let received = watch.elapsed();
                     let mut log = log.borrow_mut();
-                    log.latencies_us.push((received - sent).as_secs_f64() * 1e6);
+                    log.latencies_us.push(received.saturating_sub(sent).as_secs_f64() * 1e6);
                     if is_admitted {
                         log.admitted.push(Span {
                             from_us: start_us + sent.as_micros() as u64,

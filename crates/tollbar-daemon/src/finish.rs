@@ -8,9 +8,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use opentelemetry::context::FutureExt as _;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
+
+use crate::tasks::spawn_short;
 
 /// How long abandoned work may go on. A store answers or fails within its own deadline, far sooner.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -40,8 +43,9 @@ impl<F: Future<Output: Send> + Send + Unpin + 'static> Future for Finish<F> {
 impl<F: Future<Output: Send> + Send + Unpin + 'static> Drop for Finish<F> {
     fn drop(&mut self) {
         // Without a runtime the process is ending.
-        if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            runtime.spawn(timeout(TIME_MAX, work).with_current_context());
+        if let (Some(work), Ok(_)) = (self.0.take(), Handle::try_current()) {
+            let work = timeout(TIME_MAX, work).with_current_context();
+            spawn_short("a check whose client hung up", work.map(drop));
         }
     }
 }

@@ -16,14 +16,12 @@ pub(super) fn wall_clock_us() -> u64 {
 pub(super) fn tokens_over(policy: &Policy, admitted: Vec<Span>) -> u64 {
     let total: u64 = admitted.iter().map(|span| span.tokens).sum();
     let spans = Spans::new(admitted);
-    let fits = |more: u64| match policy.parts(b"") {
-        PolicyParts::Bucket { interval, burst, .. } => {
-            spans.at_most_at_rate(interval, burst + more, 0).is_ok()
+    let fits = |more: u64| {
+        if let PolicyParts::Bucket { interval, burst, .. } = policy.parts(b"") {
+            return spans.at_most_at_rate(interval, burst + more, 0).is_ok();
         }
-        _ => {
-            let window_us = policy.window().as_micros() as u64;
-            spans.at_most_in_aligned(window_us, 0, policy.limit() + more).is_ok()
-        }
+        let window_us = policy.window().as_micros() as u64;
+        spans.at_most_in_aligned(window_us, 0, policy.limit() + more).is_ok()
     };
     if fits(0) {
         return 0;

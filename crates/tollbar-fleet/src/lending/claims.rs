@@ -71,15 +71,15 @@ impl<'a, 'e: 'a> Claims<'a, 'e> {
         if let Some(charged_at) = repeat_of {
             // It has paid before, here as well. What was charged now is given back.
             let is_local = |entry: &&mut Entry<'_>| entry.accuracy() == Accuracy::Local;
-            batch.entries_mut().iter_mut().filter(is_local).for_each(|entry| {
+            for entry in batch.entries_mut().iter_mut().filter(is_local) {
                 entry.mark_repeat_of(charged_at);
-            });
+            }
             return Ok(());
         }
         if self.has_expired() {
             let again = self.put_back();
             let mut entries = select(&batch, &again);
-            for entry in entries.iter_mut() {
+            for entry in &mut entries {
                 entry.set_source(Source::Store);
             }
             let answer = inner.decide(batch_like(&batch, &mut entries)).await;

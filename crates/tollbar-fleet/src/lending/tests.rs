@@ -195,8 +195,8 @@ async fn what_is_always_exact_leaves_the_lots_alone() {
     let mut entries = [fixture.hot()];
     let once = Once::new(b"id", Duration::from_secs(9));
     store.decide(Batch::all_or_none(&mut entries).once(once)).await.unwrap();
-    let hold = Hold { id, ttl: Duration::from_secs(9) };
-    store.decide(Batch::all_or_none(&mut entries).held(hold)).await.unwrap();
+    let reservation = Hold { id, ttl: Duration::from_secs(9) };
+    store.decide(Batch::all_or_none(&mut entries).held(reservation)).await.unwrap();
     fixture.decide(&mut [fixture.hot().with_cost(0)]).await.unwrap();
     fixture.decide(&mut [Entry::new(HOT, &fixture.hot)]).await.unwrap();
     store.check(HOT, &fixture.hot, 1).await.unwrap();

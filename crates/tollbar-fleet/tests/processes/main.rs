@@ -96,8 +96,8 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         for member in &mut self.members {
-            let _ = member.kill();
-            let _ = member.wait();
+            member.kill().ok();
+            member.wait().ok();
         }
     }
 }

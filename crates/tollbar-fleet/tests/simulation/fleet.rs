@@ -130,7 +130,7 @@ impl Node {
         // A lot ends a thousandth early, which is for clocks like these.
         let clock = DriftingClock {
             offset_us: random.below(1_000_000_000),
-            drift_ppm: random.below(900) as i64 - 450,
+            drift_ppm: random.below(900).cast_signed() - 450,
         };
         let inner: Arc<dyn Store> = link.clone();
         let store = LendingStore::builder(inner)

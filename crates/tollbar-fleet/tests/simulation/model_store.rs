@@ -94,9 +94,10 @@ impl State {
 
 fn decision(policy: &Policy, room: &Room, cost: u64, is_charged: bool) -> Decision {
     let is_allowed = cost <= room.tokens;
-    let outcome = match is_allowed {
-        true => Outcome::Allow,
-        false => Outcome::Deny { retry_after_us: room.retry_after_us },
+    let outcome = if is_allowed {
+        Outcome::Allow
+    } else {
+        Outcome::Deny { retry_after_us: room.retry_after_us }
     };
     let remaining = room.tokens - if is_charged && is_allowed { cost } else { 0 };
     Decision::new(outcome, policy.limit(), remaining, Timestamp::from_micros(room.reset_at_us))

@@ -54,8 +54,8 @@ pub(crate) struct DriftingClock {
 
 impl BootClock for DriftingClock {
     fn now_us(&self) -> u64 {
-        let passed_us = (true_now_us() - BEGINNING_US) as i64;
-        self.offset_us + (passed_us + passed_us * self.drift_ppm / 1_000_000) as u64
+        let passed_us = (true_now_us() - BEGINNING_US).cast_signed();
+        self.offset_us + (passed_us + passed_us * self.drift_ppm / 1_000_000).cast_unsigned()
     }
 }
 
