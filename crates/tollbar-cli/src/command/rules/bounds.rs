@@ -77,7 +77,7 @@ fn text(bounds: &[LimitBounds]) -> String {
         "STORE DOWN: AT MOST",
         "AT LEAST",
     ]);
-    let mut notes = String::new();
+    let mut notes = Vec::new();
     for limit in bounds {
         let accuracy = &limit.accuracy;
         let mode = match &accuracy.exact_because {
@@ -99,10 +99,10 @@ fn text(bounds: &[LimitBounds]) -> String {
             table.row(start.into_iter().chain(numbers));
         }
         if accuracy.exact_because.is_some() {
-            notes += &format!("`{}` of rule `{}`: {accuracy}\n", limit.limit, limit.rule);
+            notes.push(format!("`{}` of rule `{}`: {accuracy}\n", limit.limit, limit.rule));
         }
     }
-    format!("{}{notes}", table.text("no rule is enabled"))
+    format!("{}{}", table.text("no rule is enabled"), notes.concat())
 }
 
 fn tokens(bound: Option<u64>) -> String {
