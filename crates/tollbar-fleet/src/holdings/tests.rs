@@ -1,3 +1,5 @@
+//! What a holding lends, pauses, drops and takes back, at instants that the tests choose.
+
 use super::*;
 use std::time::Duration;
 use tollbar::LoanMode;

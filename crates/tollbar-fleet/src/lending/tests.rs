@@ -1,3 +1,5 @@
+//! Batches of loaned, local and exact entries, over a lender that the tests answer for.
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
