@@ -165,6 +165,14 @@ fn a_partial_loan_denies_once_it_is_spent_and_for_a_while() {
     assert!(after.question.is_some());
 }
 
+/// The lots are not spent yet: others can have them, and the store may have enough for this one.
+#[test]
+fn a_pause_denies_nothing_while_there_are_lots() {
+    let mut one = One::with_tokens(10);
+    assert!(matches!(one.take(11, 2 * MS).outcome, Taking::Exact));
+    assert_eq!(one.held(2 * MS), 10);
+}
+
 #[test]
 fn a_denial_lasts_until_the_store_has_a_token_if_that_is_later() {
     let mut one = One::new();

@@ -207,6 +207,26 @@ async fn what_is_always_exact_leaves_the_lots_alone() {
     assert_eq!(entries[0].source(), Source::Store);
 }
 
+/// Batches with a local limit come here whether or not anything of them may be loaned.
+#[tokio::test]
+async fn a_request_with_an_id_is_exact_beside_a_local_limit() {
+    let fixture = Fixture::new();
+    let held = fixture.warm_up().await;
+    let mut entries = [fixture.hot(), fixture.local()];
+    let once = Once::new(b"id", Duration::from_secs(9));
+    fixture.store.decide(Batch::all_or_none(&mut entries).once(once)).await.unwrap();
+    assert_eq!(entries.map(|entry| entry.source()), [Source::Store, Source::Local]);
+    assert_eq!((fixture.held(), fixture.decided()), (held, vec![vec![HOT.to_vec()]]));
+}
+
+#[tokio::test]
+async fn a_cost_above_any_loan_is_no_reason_to_borrow() {
+    let fixture = Fixture::new();
+    fixture.decide(&mut [fixture.hot().with_cost(fixture.terms.tokens_max + 1)]).await.unwrap();
+    tokio::task::yield_now().await;
+    assert_eq!((fixture.held(), fixture.lender.loans.load(Ordering::SeqCst)), (0, 0));
+}
+
 #[tokio::test]
 async fn a_mixed_batch_asks_the_store_for_the_rest_alone() {
     let fixture = Fixture::new();
