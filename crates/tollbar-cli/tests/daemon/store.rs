@@ -221,3 +221,33 @@ fn a_store_that_cannot_be_used_is_told_with_its_flag() {
         assert!(!err.contains("hunter2"), "a password is told: {err}");
     }
 }
+
+/// From the setting of a rule to tokens that the daemon has borrowed.
+#[test]
+fn a_hot_key_is_paid_from_loans_where_its_rule_and_the_flag_say_so() {
+    let (scratch, redis) = (Scratch::new("loans"), RedisProcess::start());
+    let rules = scratch.file(
+        "rules.yaml",
+        "accuracy: exact\nrules:
+- { name: lent, per: [user], limit: { limit: 2000/s, burst: 20000 }, accuracy: conservative }",
+    );
+    let (store, secret) = (redis.url(), scratch.secret("secret", &"5e".repeat(32)));
+    let start = |loans| {
+        let own = ["--rules", &rules, "--store", &store, "--store-secret-file", &secret];
+        Daemon::start(&[&own[..], &["--loans", loans]].concat())
+    };
+    let is_lent = |daemon: &Daemon, user: &str| {
+        let body = format!(r#"{{"attributes":{{"user":"{user}"}}}}"#);
+        let response = daemon.post("/v1/check", &body);
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+        response.contains(r#""source":"loan""#)
+    };
+    let lending = start("on");
+    assert!((0..5_000).any(|_| is_lent(&lending, "hot")), "it never borrowed");
+    assert!(!is_lent(&lending, "cold"), "its first request is exact");
+    let metrics = lending.get_with("/metrics", "");
+    assert!(metrics.contains("tollbar_lending 1\n"), "{metrics}");
+    assert!(!metrics.contains("tollbar_loans_total{outcome=\"full\"} 0\n"), "{metrics}");
+    let exact = start("off");
+    assert!(!(0..500).any(|_| is_lent(&exact, "hot")), "it must not borrow");
+}
