@@ -16,14 +16,14 @@ use crate::heat::Heat;
 use crate::holdings::{Counter, Holdings, Question, TakenTokens, Taking, is_hot};
 use crate::stats::LendingStats;
 
-/// The most keys that tokens are held of.
+/// The most keys for which tokens are held.
 const HOLDINGS_MAX: usize = 4_096;
-/// Each has a lock of its own.
+/// Holdings are divided over this many shards, and each shard has a lock.
 const SHARDS: usize = 16;
 /// The most questions that are under way at once. Further keys are checked exactly until one is answered.
 const QUESTIONS_MAX: usize = 256;
 
-/// See the module.
+/// Borrows for a [`LendingStore`](crate::LendingStore), and keeps the tokens that were lent.
 pub(crate) struct Borrower {
     pub(crate) inner: Arc<dyn Store>,
     clock: Arc<dyn BootClock>,

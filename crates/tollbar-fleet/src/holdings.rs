@@ -1,6 +1,6 @@
 //! What this process holds of each hot key: lots of tokens, oldest first, pauses, and a question on its way.
 //!
-//! Pure: time is an argument, and whoever calls sends the questions. `borrower` does both.
+//! A pure state machine: the caller passes the time and sends the questions to the store. `borrower` does both.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -90,7 +90,7 @@ impl LendingStoreBuilder {
 }
 
 impl LendingStore {
-    /// Borrows from `inner`, once it is told to.
+    /// Returns a store over `inner`. It borrows nothing until [`set_lending`](Self::set_lending) allows it.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self::builder(inner).build()
@@ -193,7 +193,7 @@ impl Store for LendingStore {
         self.inner().forget_request(request_id, key)
     }
 
-    /// Whoever borrows here may lend to others, as exactly as the store does.
+    /// Asks the store behind this one: tokens that were borrowed here are not lent a second time.
     fn lend<'a>(
         &'a self,
         key: &'a [u8],

@@ -52,7 +52,7 @@ pub struct LimitAccuracy {
     pub under_tokens: u64,
 }
 
-/// What is admitted in any interval of one length.
+/// The bounds on what is admitted in any interval of one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IntervalBounds {

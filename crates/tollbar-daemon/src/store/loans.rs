@@ -8,7 +8,7 @@ use tollbar::Store;
 use tollbar_fleet::{LendingStats, LendingStore};
 use tracing::info;
 
-/// What is written behind `--loans`.
+/// The value of `--loans`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LoansMode {
     /// Borrows from the start: every daemon over the same store knows loans.
