@@ -259,10 +259,12 @@ impl StoreFlags {
         };
         match (store_cert, store_key) {
             (Some(cert), Some(key)) => {
+                let tls = tls.client_files(cert, key)?;
+                // After the key was found in the file: a certificate given by mistake is public.
                 if Pem::read(key).is_ok_and(|pem| pem.is_readable_by_others()) {
                     files::warn_of_readers(key);
                 }
-                Ok(Some(tls.client_files(cert, key)?))
+                Ok(Some(tls))
             }
             (None, None) => Ok(store_ca.is_some().then_some(tls)),
             _ => Err(StoreFlagsError::HalfCertificate),

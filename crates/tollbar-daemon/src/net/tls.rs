@@ -304,13 +304,14 @@ impl ListenerFiles {
     fn load(&self, now: Timestamp) -> Result<LoadedFiles, TlsError> {
         let Self { cert, key, client_ca, client_crl } = self;
         let (chain, private) = (cert.read()?, key.read()?);
-        if private.is_readable_by_others() {
-            files::warn_of_readers(&key.path);
-        }
         let identity = Identity::new(&chain, &private).map_err(|source| match source {
             PemError::NoKey { .. } | PemError::Mismatch { .. } => key.error(source),
             _ => cert.error(source),
         })?;
+        // After the key was found in the file: a certificate given by mistake is public.
+        if private.is_readable_by_others() {
+            files::warn_of_readers(&key.path);
+        }
         let (mut clients, mut list_end) = (None, None);
         if let Some(ca) = client_ca {
             let authorities = ca.read()?.authorities().map_err(|source| ca.error(source))?;
