@@ -26,7 +26,7 @@ const LOCAL_KEYS_MAX: usize = 100_000;
 /// one, every check is exact.
 ///
 /// # What is always exact
-/// Requests with an id, reservations, peeks, a cost that is more than a loan may have, and [`check`](Store::check),
+/// Requests with an id, reservations, peeks, [alternatives](tollbar::store::Alternative), a cost that is more than a loan may have, and [`check`](Store::check),
 /// which cannot say how exact it is to be.
 ///
 /// # Several limits at once
@@ -122,7 +122,7 @@ impl LendingStore {
     fn hands_on(&self, batch: &Batch<'_, '_>) -> bool {
         let may_lend =
             self.borrower.is_lending() && batch.charged_once().is_none() && batch.hold().is_none();
-        !batch.entries().iter().any(|entry| match entry.accuracy() {
+        !batch.entries().iter().any(|entry| match claims::accuracy_of(entry) {
             Accuracy::Local => true,
             Accuracy::Loaned(_) => may_lend && entry.cost() > 0,
             _ => false,
@@ -143,7 +143,7 @@ impl Store for LendingStore {
         if self.hands_on(&batch) {
             return self.inner().decide(batch);
         }
-        let is_local = |entry: &Entry<'_>| entry.accuracy() == Accuracy::Local;
+        let is_local = |entry: &Entry<'_>| claims::accuracy_of(entry) == Accuracy::Local;
         if batch.entries().iter().all(is_local) {
             batch.entries_mut().iter_mut().for_each(claims::mark_local);
             return self.local.decide(batch);

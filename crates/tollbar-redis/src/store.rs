@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tollbar::remote::{DenyCache, Exchange, Gate, GatePass, Health, RemoteStats, SentRequest};
-use tollbar::store::{Adjustment, Loan, LoanRequest, ReservationRef, Spending};
+use tollbar::store::{Adjustment, Loan, LoanRequest, ReservationRef, Spending, is_allowed};
 use tollbar::{
     Batch, Charge, Clock, Decision, Entry, Feature, Outcome, Policy, Reply, Role, Store,
     StoreError, SystemClock, Timestamp,
@@ -226,6 +226,20 @@ impl RedisStore {
         }
     }
 
+    /// An error if alternatives of one group lie in several slots: no script could choose one and leave the others.
+    fn check_groups(&self, entries: &[Entry<'_>]) -> Result<(), StoreError> {
+        let is_apart = |pair: &[Entry<'_>]| {
+            let groups = [&pair[0], &pair[1]].map(|entry| entry.alternative().map(|it| it.group));
+            groups[0].is_some()
+                && groups[0] == groups[1]
+                && self.names.tag(pair[0].key()) != self.names.tag(pair[1].key())
+        };
+        if entries.windows(2).any(is_apart) {
+            return Err(StoreError::CrossSlot { detail: GROUP_APART.into() });
+        }
+        Ok(())
+    }
+
     fn remember_denial(&self, sent: Option<SentRequest>, decisions: &[Decision]) {
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
             denials.record(sent, decisions);
@@ -293,6 +307,9 @@ impl Store for RedisStore {
         }
         let has_name = batch.charged_once().is_some() || batch.hold().is_some();
         let Some(location) = self.locate(batch.entries().iter().map(Entry::key)) else {
+            if let Err(error) = self.check_groups(batch.entries()) {
+                return Reply::Ready(Err(error));
+            }
             return Reply::Pending(Box::pin(async move {
                 let exchange = self.route.begin()?;
                 let pass = self.pass_batch(&exchange, &batch).await;
@@ -338,11 +355,7 @@ impl Store for RedisStore {
             let answer = answer.inspect_err(|error| self.suspect(error, batch.entries()));
             let once = batch.charged_once();
             reply::read_batch(&answer?, once, batch.entries_mut())?;
-            let is_denied = |entry: &Entry<'_>| {
-                entry.role() == Role::Enforce
-                    && entry.decision().is_some_and(|decision| !decision.is_allowed())
-            };
-            if sent.is_some() && batch.entries().iter().any(is_denied) {
+            if sent.is_some() && is_lasting_denial(batch.entries()) {
                 let decisions: Vec<Decision> =
                     batch.entries().iter().filter_map(Entry::decision).collect();
                 self.remember_denial(sent, &decisions);
@@ -452,6 +465,20 @@ impl Store for RedisStore {
             Ok(())
         }))
     }
+}
+
+/// What is said of alternatives in several slots.
+const GROUP_APART: &str = "alternatives of one limit lie in several slots of the cluster: count them by the same \
+                           attribute, with `colocate`";
+
+/// True if a request was denied, and for as long as each denial of it says. A denied alternative without an end may be
+/// allowed at any moment.
+fn is_lasting_denial(entries: &[Entry<'_>]) -> bool {
+    let has_no_end = |entry: &Entry<'_>| {
+        entry.alternative().is_some()
+            && entry.decision().is_some_and(|decision| decision.outcome() == Outcome::Busy)
+    };
+    !is_allowed(entries) && !entries.iter().any(has_no_end)
 }
 
 fn fits(entries: usize) -> Result<(), StoreError> {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use tollbar::store::{Hold, Once, ReservationId, ReservationRef};
-use tollbar::{Charge, Policy, Timestamp};
+use tollbar::store::{Alternative, Hold, Once, ReservationId, ReservationRef};
+use tollbar::{Charge, Policy, Role, Timestamp};
 
 use crate::adversary::TraceState;
 use crate::duel::Duel;
 use crate::oracle::OracleEntry;
-use crate::strategy::{self, Move};
+use crate::strategy::{self, Move, roles_and_alternatives};
 use crate::subject::Factory;
 
 /// A test of every property, for the stores of a [`Factory`], with so many cases each.
@@ -174,7 +174,7 @@ pub fn agrees_on_reservations_of_windows(factory: &Factory<'_>, cases: u32) {
 
 fn batches() -> impl Strategy<Value = Vec<(Charge, Vec<Move>)>> {
     let charge = prop_oneof![3 => Just(Charge::AllOrNone), 1 => Just(Charge::Independent)];
-    vec((charge, strategy::trace(1..5)), 1..30)
+    vec((charge, strategy::trace(1..7)), 1..30)
 }
 
 /// A batch is asked under one state of the rules, as a program asks it.
@@ -241,11 +241,11 @@ fn actions(jumps_back: bool, lend_weight: u32) -> impl Strategy<Value = Vec<Acti
     // A clock that goes back further than the store allows for after a reset is another matter.
     let reset_weight = u32::from(!jumps_back);
     let action = prop_oneof![
-        3 => (proptest::option::of(0_u8..3), moves(1..4))
+        3 => (proptest::option::of(0_u8..3), moves(1..5))
             .prop_map(|(id, moves)| Action::Reserve(id, moves)),
         3 => (0_usize..40, moves(1..2), 0_u64..8)
             .prop_map(|(number, moves, fourths)| Action::Settle(number, moves[0], fourths)),
-        2 => (0_u8..3, 0_u128..2, 1_usize..5, moves(1..3))
+        2 => (0_u8..3, 0_u128..2, 1_usize..5, moves(1..5))
             .prop_map(|(id, content, times, moves)| Action::Once(id, content, times, moves)),
         1 => (0_usize..40, moves(1..2))
             .prop_map(|(number, moves)| Action::Release(number, moves[0])),
@@ -277,13 +277,15 @@ fn play(
     let names = [[0_u8], [1]];
     let policy_of = |each: &Move| &policies[each.policy % policies.len()];
     let questions = |trace_state: &TraceState, moves: &[Move]| -> Vec<OracleEntry<'_>> {
-        let question = |each: &Move| OracleEntry {
+        let question = |(each, place): (&Move, (Role, Option<Alternative>))| OracleEntry {
             key: &names[each.key % names.len()],
             policy: policy_of(each),
             cost: trace_state.cost(each.price, policy_of(each)),
-            role: each.role,
+            role: place.0,
+            // A group lies in one slot of a cluster.
+            alternative: place.1.filter(|_| request_ids == RequestIds::OfAll),
         };
-        moves.iter().map(question).collect()
+        moves.iter().zip(roles_and_alternatives(moves)).map(question).collect()
     };
     for (number, action) in actions.iter().enumerate() {
         let id = ReservationId(number as u128);

@@ -5,8 +5,8 @@ use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 use crate::adversary::TraceState;
 use crate::answer::Answer;
-use crate::oracle::{ChargedAnswer, Oracle, OracleEntry, RequestIdReused};
-use crate::strategy::Move;
+use crate::oracle::{ChargedAnswer, Oracle, OracleEntry, RequestIdReused, paid_places};
+use crate::strategy::{Move, roles_and_alternatives};
 use crate::subject::Subject;
 
 /// Both sides, and every question so far.
@@ -61,7 +61,11 @@ impl Duel {
     ) -> Result<Answer, String> {
         let expected = self.oracle.check(now, key, policy, cost);
         let got = self.subject.check(now, key, policy, cost);
-        self.tell(now, &[OracleEntry { key, policy, cost, role: Role::Enforce }], &[got]);
+        self.tell(
+            now,
+            &[OracleEntry { key, policy, cost, role: Role::Enforce, alternative: None }],
+            &[got],
+        );
         self.compare(&[expected], &[got])?;
         Ok(got)
     }
@@ -126,11 +130,13 @@ impl Duel {
             let questions: Vec<OracleEntry<'_>> = moves
                 .iter()
                 .zip(&names)
-                .map(|(each, key)| OracleEntry {
+                .zip(roles_and_alternatives(moves))
+                .map(|((each, key), (role, alternative))| OracleEntry {
                     key,
                     policy: policy_of(each),
                     cost: trace_state.cost(each.price, policy_of(each)),
-                    role: each.role,
+                    role,
+                    alternative,
                 })
                 .collect();
             for (each, key) in moves.iter().zip(&names) {
@@ -235,17 +241,11 @@ impl Duel {
             let [expected, got] = [&expected, &got].map(|all| format!("{:?}", repeats(all)));
             return Err(self.difference(&expected, &got));
         }
-        let is_denied = |(charged, asked): (&ChargedAnswer, &OracleEntry<'_>)| {
-            asked.role == Role::Enforce && charged.answer.outcome != Outcome::Allow
-        };
-        if got.iter().zip(batch).any(is_denied) {
+        let Some(paid) = paid_places(batch, |at| got[at].answer.outcome == Outcome::Allow) else {
             return Ok(None);
-        }
-        let stamps = expected.iter().zip(&got).map(|(theirs, ours)| (theirs.stamp, ours.stamp));
-        let charges = batch.iter().copied().zip(stamps).zip(&got);
-        // A shadow that denied has paid nothing.
-        let paid = charges.filter(|(_, got)| got.answer.outcome == Outcome::Allow);
-        let paid = paid.map(|((asked, stamps), _)| (asked, stamps)).collect();
+        };
+        let charge = |at: usize| (batch[at], (expected[at].stamp, got[at].stamp));
+        let paid = paid.into_iter().map(charge).collect();
         Ok(Some(ReservedBatch { charges: paid }))
     }
 
@@ -315,10 +315,11 @@ impl Duel {
     fn tell(&mut self, now: Timestamp, batch: &[OracleEntry<'_>], got: &[Answer]) {
         for (asked, answer) in batch.iter().zip(got) {
             self.story.push(format!(
-                "at {}: key {:?}, {:?}, cost {}, {:?} of {} per {:?} (capacity {}): {answer:?}",
+                "at {}: key {:?}, {:?} {:?}, cost {}, {:?} of {} per {:?} (capacity {}): {answer:?}",
                 now.as_micros(),
                 String::from_utf8_lossy(asked.key),
                 asked.role,
+                asked.alternative,
                 asked.cost,
                 asked.policy.algorithm().name(),
                 asked.policy.limit(),

@@ -27,7 +27,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use tollbar::store::{Loan, LoanRequest};
+use tollbar::store::{Alternative, Loan, LoanRequest};
 use tollbar::{Charge, Entry, Outcome, Policy, Role, Timestamp};
 
 pub use self::bucket::Bucket;
@@ -59,12 +59,55 @@ pub struct OracleEntry<'a> {
     pub cost: u64,
     /// Whether it counts towards the verdict.
     pub role: Role,
+    /// Of which group it is an alternative, if of any.
+    pub alternative: Option<Alternative>,
 }
 
 impl<'a> From<&OracleEntry<'a>> for Entry<'a> {
     fn from(asked: &OracleEntry<'a>) -> Self {
-        Self::new(asked.key, asked.policy).with_cost(asked.cost).with_role(asked.role)
+        let entry = Self::new(asked.key, asked.policy).with_cost(asked.cost).with_role(asked.role);
+        match asked.alternative {
+            Some(alternative) => entry.with_alternative(alternative),
+            None => entry,
+        }
     }
+}
+
+/// The places of the entries of each group. An entry without alternatives is a group of its own.
+fn groups(batch: &[OracleEntry<'_>]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (at, asked) in batch.iter().enumerate() {
+        let group = |asked: &OracleEntry<'_>| {
+            asked.alternative.map(|alternative| (asked.role, alternative.group))
+        };
+        match groups.last_mut() {
+            Some(last) if group(asked).is_some() && group(asked) == group(&batch[last[0]]) => {
+                last.push(at);
+            }
+            _ => groups.push(vec![at]),
+        }
+    }
+    groups
+}
+
+/// Returns which entries an allowed request has paid: those of the first alternative of each group that passes in whole.
+/// `None` if an enforced group has no such alternative, and so the request was denied.
+#[must_use]
+pub fn paid_places(
+    batch: &[OracleEntry<'_>],
+    passes: impl Fn(usize) -> bool,
+) -> Option<Vec<usize>> {
+    let mut paid = Vec::new();
+    for group in groups(batch) {
+        let mut alternatives =
+            group.chunk_by(|a, b| batch[*a].alternative == batch[*b].alternative);
+        match alternatives.find(|alternative| alternative.iter().all(|at| passes(*at))) {
+            Some(alternative) => paid.extend(alternative),
+            None if batch[group[0]].role == Role::Enforce => return None,
+            None => {}
+        }
+    }
+    Some(paid)
 }
 
 /// Every counter there ever was.
@@ -107,31 +150,50 @@ impl Oracle {
 
     /// The entries are tried in order on a copy of the world, each seeing the charges of those
     /// before it: first the enforced ones, so that no shadow can be the reason for a denial. The
-    /// copy becomes the world if every enforced entry was allowed.
+    /// copy becomes the world if every enforced group was allowed.
     fn check_all_or_none(&mut self, now: Timestamp, batch: &[OracleEntry<'_>]) -> Vec<Answer> {
         let mut tried = self.clone();
-        let mut answers = vec![None; batch.len()];
+        let mut answers: Vec<Option<Answer>> = vec![None; batch.len()];
         for role in [Role::Enforce, Role::Shadow] {
-            for (asked, answer) in batch.iter().zip(&mut answers) {
-                if asked.role == role {
-                    *answer = Some(tried.check(now, asked.key, asked.policy, asked.cost));
-                }
+            for group in groups(batch).into_iter().filter(|group| batch[group[0]].role == role) {
+                tried.pay_one_alternative(now, batch, &group, &mut answers);
             }
         }
-        let answers: Vec<Answer> = answers.into_iter().flatten().collect();
-        let denied = |(asked, answer): (&OracleEntry<'_>, &Answer)| {
-            asked.role == Role::Enforce && answer.outcome != Outcome::Allow
-        };
-        if !batch.iter().zip(&answers).any(denied) {
+        let passes = |at: usize| answers[at].is_some_and(|it| it.outcome == Outcome::Allow);
+        let paid = paid_places(batch, passes);
+        if paid.is_some() {
             *self = tried;
-            return answers;
         }
-        let reported = batch.iter().zip(answers).map(|(asked, answer)| match answer.outcome {
-            // It would have passed, and has not paid: what remains is what remained.
-            Outcome::Allow => self.check(now, asked.key, asked.policy, 0),
-            Outcome::Deny { .. } | Outcome::Busy | Outcome::Never => answer,
-        });
-        reported.collect()
+        let paid = paid.unwrap_or_default();
+        let answer = |(at, answer): (usize, &Option<Answer>)| match answer {
+            Some(answer) if answer.outcome != Outcome::Allow || paid.contains(&at) => *answer,
+            // It has not paid: what remains is what remained.
+            _ => self.check(now, batch[at].key, batch[at].policy, 0),
+        };
+        answers.iter().enumerate().map(answer).collect()
+    }
+
+    /// Tries the alternatives of a group in their order, each on a world of its own, and takes the first in which
+    /// all of its entries pass. Those after it are not asked.
+    fn pay_one_alternative(
+        &mut self,
+        now: Timestamp,
+        batch: &[OracleEntry<'_>],
+        group: &[usize],
+        answers: &mut [Option<Answer>],
+    ) {
+        for alternative in group.chunk_by(|a, b| batch[*a].alternative == batch[*b].alternative) {
+            let mut tried = self.clone();
+            for &at in alternative {
+                let OracleEntry { key, policy, cost, .. } = batch[at];
+                answers[at] = Some(tried.check(now, key, policy, cost));
+            }
+            let passes = |at: &usize| answers[*at].is_some_and(|it| it.outcome == Outcome::Allow);
+            if alternative.iter().all(passes) {
+                *self = tried;
+                return;
+            }
+        }
     }
 
     /// Gives back up to `amount` of the charge that `stamp` numbers, as far as it still counts.

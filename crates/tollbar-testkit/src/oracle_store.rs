@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use tollbar::store::{Adjustment, Loan, LoanRequest, ReservationRef};
+use tollbar::store::{Adjustment, Loan, LoanRequest, ReservationRef, mark_unused};
 use tollbar::{
     Batch, Charge, Clock, Decision, Feature, ManualClock, Policy, Reply, Store, StoreError,
     Timestamp,
@@ -60,6 +60,7 @@ impl Store for OracleStore {
                 policy: entry.policy(),
                 cost: entry.cost(),
                 role: entry.role(),
+                alternative: entry.alternative(),
             })
             .collect();
         let now = self.clock.now();
@@ -81,6 +82,7 @@ impl Store for OracleStore {
                 entry.mark_repeat_of(charged_at);
             }
         }
+        mark_unused(batch.entries_mut());
         Reply::Ready(Ok(()))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollbar::store::LoanRequest;
+use tollbar::store::{Alternative, LoanRequest};
 use tollbar::{Concurrency, Period, Policy, PolicyError, Rate, Role, Timestamp, WarmUp};
 
 use crate::adversary::{Advance, Price};
@@ -28,6 +28,43 @@ pub struct Move {
     pub role: Role,
     /// How many permits are given back first, where the policy is about permits.
     pub release: u64,
+    /// In a batch, whether it is an alternative.
+    pub place: Place,
+}
+
+/// Where an entry of a batch stands, reckoned from the entry before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// By itself.
+    Plain,
+    /// The first of a new group.
+    NewGroup,
+    /// In the next alternative of the group.
+    NextAlternative,
+    /// In the same alternative of the group.
+    SameAlternative,
+}
+
+/// Returns the role and the alternative of each entry of a batch. A group has the role of its first entry.
+#[must_use]
+pub fn roles_and_alternatives(moves: &[Move]) -> Vec<(Role, Option<Alternative>)> {
+    let mut before: Option<(Role, Alternative)> = None;
+    let mut groups = 0;
+    let each = moves.iter().map(|each| {
+        before = match (each.place, before) {
+            (Place::Plain, _) => None,
+            (Place::NextAlternative, Some((role, Alternative { group, order }))) => {
+                Some((role, Alternative { group, order: order + 1 }))
+            }
+            (Place::SameAlternative, Some(before)) => Some(before),
+            (Place::NewGroup | Place::NextAlternative | Place::SameAlternative, _) => {
+                groups += 1;
+                Some((each.role, Alternative { group: groups, order: 0 }))
+            }
+        };
+        (before.map_or(each.role, |(role, _)| role), before.map(|(_, alternative)| alternative))
+    });
+    each.collect()
 }
 
 /// So many cases unless `PROPTEST_CASES` says otherwise. A failure is printed in full and belongs
@@ -396,14 +433,21 @@ fn moved(advance: BoxedStrategy<Advance>) -> impl Strategy<Value = Move> {
     // Most steps keep the policy of the trace's beginning.
     let policy = (0_usize..60).prop_map(|policy| policy.saturating_sub(40));
     let release = prop_oneof![4 => Just(0), 4 => 1_u64..4, 1 => Just(u64::MAX)];
-    (advance, price(), 0_usize..3, policy, role, release).prop_map(
-        |(advance, price, key, policy, role, release)| Move {
+    let place = prop_oneof![
+        6 => Just(Place::Plain),
+        1 => Just(Place::NewGroup),
+        3 => Just(Place::NextAlternative),
+        2 => Just(Place::SameAlternative),
+    ];
+    (advance, price(), 0_usize..3, policy, role, release, place).prop_map(
+        |(advance, price, key, policy, role, release, place)| Move {
             advance,
             price,
             key,
             policy,
             role,
             release,
+            place,
         },
     )
 }

@@ -7,6 +7,7 @@
 //! suite::run_all(&|now| subject(now));
 //! ```
 
+mod alternatives;
 mod behaviour;
 pub mod by_hand;
 mod edge_cases;
@@ -28,7 +29,7 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 14] = [
+pub const VECTOR_FILES: [&str; 15] = [
     "token_bucket",
     "leaky_bucket",
     "leaky_queue",
@@ -41,13 +42,23 @@ pub const VECTOR_FILES: [&str; 14] = [
     "concurrency",
     "leased_concurrency",
     "batches",
+    ALTERNATIVES_FILE,
     "rule_change",
     "warm_up",
 ];
 
+/// The vector file of alternatives, whose keys must lie together.
+pub const ALTERNATIVES_FILE: &str = "alternatives";
+
 /// The behaviours, by name.
 #[must_use]
 pub fn behaviours() -> Vec<Case> {
+    [&behaviours_of_scattered_keys()[..], alternatives::CASES].concat()
+}
+
+/// The behaviours of a store whose keys lie in several places: without alternatives, which must lie together.
+#[must_use]
+pub fn behaviours_of_scattered_keys() -> Vec<Case> {
     [
         behaviour::CASES,
         features::CASES,

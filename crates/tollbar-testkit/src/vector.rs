@@ -17,6 +17,9 @@
 //! granted. `"renew": [ {"key": "a", "policy": 0, "lease": 3, "expect": 9000000} ]` renews it, after
 //! that; no `expect` means that it is gone.
 //!
+//! Neighbours with `"alternative": [1, 0]` and `[1, 1]` are two alternatives of one group, of which the
+//! first that allows pays.
+//!
 //! All entries of a step are decided at one instant, `at_us`. A step of one entry that charges
 //! independently is a plain `check`. Left out: `role` where it is `enforce`, `retry_after_us`
 //! unless denied, `delay_us` where nobody waits, `release` and `renew` where there is nothing to do,
@@ -37,10 +40,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tollbar::store::Alternative;
 use tollbar::{Charge, Outcome, Policy, Role, Timestamp};
 
 use crate::answer::Answer;
-use crate::oracle::{ChargedAnswer, OracleEntry};
+use crate::oracle::{ChargedAnswer, OracleEntry, paid_places};
 use crate::spec::PolicySpec;
 
 /// A trace and the answers it must get from a store that starts empty.
@@ -87,19 +91,18 @@ impl Step {
     /// step of all or none tells.
     #[must_use]
     pub fn granted(&self, policies: &[Policy], charged: &[ChargedAnswer]) -> Vec<u64> {
-        let entries = self.entries.iter().zip(charged);
-        let is_allowed = |charged: &ChargedAnswer| charged.answer.outcome == Outcome::Allow;
-        let mut enforced = entries.clone().filter(|(entry, _)| entry.role == Role::Enforce);
-        if self.charge == Charge::Independent || !enforced.all(|(_, charged)| is_allowed(charged)) {
-            return Vec::new();
-        }
-        entries
-            .filter(|(entry, charged)| {
-                let is_leased = policies[entry.policy].lease_ttl().is_some();
-                is_leased && entry.cost > 0 && is_allowed(charged)
-            })
-            .map(|(_, charged)| charged.stamp)
-            .collect()
+        let is_allowed = |at: usize| charged[at].answer.outcome == Outcome::Allow;
+        let paid = match self.charge {
+            Charge::AllOrNone => paid_places(&self.questions(policies), is_allowed),
+            Charge::Independent => None,
+        };
+        let mut paid = paid.unwrap_or_default();
+        paid.sort_unstable();
+        let is_lease = |at: &usize| {
+            let VectorEntry { policy, cost, .. } = self.entries[*at];
+            policies[policy].lease_ttl().is_some() && cost > 0
+        };
+        paid.into_iter().filter(is_lease).map(|at| charged[at].stamp).collect()
     }
 }
 
@@ -112,6 +115,7 @@ impl VectorEntry {
             policy: &policies[self.policy],
             cost: self.cost,
             role: self.role,
+            alternative: self.alternative.map(|(group, order)| Alternative { group, order }),
         }
     }
 }
@@ -170,6 +174,9 @@ pub struct VectorEntry {
     /// Whether it counts towards the verdict.
     #[serde(default, with = "RoleName", skip_serializing_if = "is_enforce")]
     pub role: Role,
+    /// The numbers of its group and of its alternative in the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alternative: Option<(u8, u8)>,
 }
 
 /// [`Role`] as the vectors write it.

@@ -4,6 +4,7 @@
 //! process answers at once ([`Reply::Ready`]); one across a network answers with a future
 //! ([`Reply::Pending`]), and no caller needs a runtime for the first.
 
+pub(crate) mod alternative;
 mod batch;
 pub(crate) mod decision_words;
 mod feature;
@@ -21,6 +22,7 @@ use thiserror::Error;
 
 use crate::{Clock, Decision, Policy, Timestamp};
 
+pub use alternative::{Alternative, binding_place, is_allowed, mark_unused};
 pub use batch::{Batch, Charge, Entry, Role};
 pub use feature::Feature;
 pub use loan::{Accuracy, Loan, LoanError, LoanHolding, LoanMode, LoanRequest, LoanTerms, Source};

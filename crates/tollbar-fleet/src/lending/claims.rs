@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tollbar::store::{Adjustment, Hold, ReservationId, Spending};
+use tollbar::store::{Adjustment, Hold, ReservationId, Spending, is_allowed};
 use tollbar::{Accuracy, Batch, Charge, Entry, Role, Source, Store, StoreError};
 
 use super::LendingStore;
@@ -64,13 +64,13 @@ impl<'a, 'e: 'a> Claims<'a, 'e> {
         let mut rest = select(&batch, &asked);
         inner.decide(batch_like(&batch, &mut rest)).await?;
         put_into(&mut batch, &asked, &rest);
-        if is_all_or_none && has_denial(&rest) {
+        if is_all_or_none && !is_allowed(&rest) {
             return Ok(());
         }
         let repeat_of = rest.iter().find_map(Entry::repeat_of);
         if let Some(charged_at) = repeat_of {
             // It has paid before, here as well. What was charged now is given back.
-            let is_local = |entry: &&mut Entry<'_>| entry.accuracy() == Accuracy::Local;
+            let is_local = |entry: &&mut Entry<'_>| accuracy_of(entry) == Accuracy::Local;
             for entry in batch.entries_mut().iter_mut().filter(is_local) {
                 entry.mark_repeat_of(charged_at);
             }
@@ -84,7 +84,7 @@ impl<'a, 'e: 'a> Claims<'a, 'e> {
             }
             let answer = inner.decide(batch_like(&batch, &mut entries)).await;
             put_into(&mut batch, &again, &entries);
-            if is_all_or_none && (answer.is_err() || has_denial(&entries)) {
+            if is_all_or_none && (answer.is_err() || !is_allowed(&entries)) {
                 refund(inner, &rest).await;
                 return answer;
             }
@@ -101,7 +101,7 @@ impl<'a, 'e: 'a> Claims<'a, 'e> {
             && batch.hold().is_none();
         let mut is_denied = false;
         for (at, entry) in batch.entries_mut().iter_mut().enumerate() {
-            let terms = match entry.accuracy() {
+            let terms = match accuracy_of(entry) {
                 Accuracy::Local => continue,
                 Accuracy::Loaned(terms) if may_lend && entry.cost() > 0 => terms,
                 _ => {
@@ -148,8 +148,9 @@ impl<'a, 'e: 'a> Claims<'a, 'e> {
 
     /// Charges local limits: as a reservation if the store can still deny. Returns true if an enforced one denies.
     fn charge_local(&mut self, batch: &mut Batch<'_, 'e>) -> bool {
-        let is_local =
-            |(at, entry): (usize, &Entry<'_>)| (entry.accuracy() == Accuracy::Local).then_some(at);
+        let is_local = |(at, entry): (usize, &Entry<'_>)| {
+            (accuracy_of(entry) == Accuracy::Local).then_some(at)
+        };
         let at: Vec<usize> = batch.entries().iter().enumerate().filter_map(is_local).collect();
         if at.is_empty() {
             return false;
@@ -166,7 +167,7 @@ impl<'a, 'e: 'a> Claims<'a, 'e> {
         let is_answered = self.store.local.decide(asked).wait().is_ok();
         entries.iter_mut().for_each(mark_local);
         put_into(batch, &at, &entries);
-        let is_denied = !is_answered || has_denial(&entries);
+        let is_denied = !is_answered || !is_allowed(&entries);
         if is_held && !is_denied {
             self.local = Some(LocalCharge { id, entries });
         }
@@ -248,11 +249,9 @@ fn batch_like<'b, 'e>(batch: &Batch<'b, 'e>, entries: &'b mut [Entry<'e>]) -> Ba
     }
 }
 
-fn has_denial(entries: &[Entry<'_>]) -> bool {
-    entries.iter().any(|entry| {
-        entry.role() == Role::Enforce
-            && entry.decision().is_some_and(|decision| !decision.is_allowed())
-    })
+/// Returns how exactly an entry is counted. Alternatives are always exact: which one pays is decided in one place.
+pub(super) fn accuracy_of(entry: &Entry<'_>) -> Accuracy {
+    if entry.alternative().is_some() { Accuracy::Exact } else { entry.accuracy() }
 }
 
 /// Gives back what a request was charged that is denied after all. What cannot be given back is paid by time.

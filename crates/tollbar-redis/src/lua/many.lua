@@ -5,9 +5,13 @@
 -- byte each; then the length of life as a double, and for the first the question's fingerprint of 8
 -- bytes and how often it is answered again at most; it can be given back without a name of its own where that is 2, and as a part of an attempt, whose
 -- record is the last key, where it is 3), the number of counters and of entries (2 bytes each); then the
--- entries: kind, role, which counter, cost, length of its numbers, its numbers.
+-- entries: kind, role, place, which counter, cost, length of its numbers, its numbers.
 
 local ENFORCE, SHADOW = 0, 1
+
+-- The place of an entry among alternatives: by itself, first of a group, first of the group's next alternative, or in
+-- the alternative of the entry before it. store/alternative.rs says what these are.
+local PLAIN, GROUP, NEXT, SAME = 0, 1, 2, 3
 
 local all_or_none, is_once, is_held, at = struct.unpack('>BBB', blob)
 local ATTEMPT = 3
@@ -33,11 +37,11 @@ if is_held == ATTEMPT and redis.call('GET', hold_key) then
   return 'cancelled'
 end
 
-local kinds, roles, counters, costs, numbers_at = {}, {}, {}, {}, {}
+local kinds, roles, places, counters, costs, numbers_at = {}, {}, {}, {}, {}, {}
 for entry = 1, entry_count do
   local size
-  kinds[entry], roles[entry], counters[entry], costs[entry], size, at =
-    struct.unpack('>BBI2dI2', blob, at)
+  kinds[entry], roles[entry], places[entry], counters[entry], costs[entry], size, at =
+    struct.unpack('>BBBI2dI2', blob, at)
   numbers_at[entry] = at
   at = at + size
 end
@@ -88,28 +92,83 @@ if all_or_none == 0 then
   return answer()
 end
 
+-- Of the entries of alternatives: that another one pays.
+local is_unused = {}
+
+local function copy(values)
+  local copied = {}
+  for counter = 1, counter_count do
+    copied[counter] = values[counter]
+  end
+  return copied
+end
+
+-- Charges the first alternative of the group at `entry` that allows. Returns where the next group begins, and whether
+-- one was charged.
+local function decide_group(entry)
+  local is_paid = false
+  repeat
+    local first, pays = entry, not is_paid
+    local after_before, fresh_before
+    if pays then
+      after_before, fresh_before = copy(after), copy(fresh_at)
+    end
+    repeat
+      if not is_paid then
+        decide(entry)
+        pays = pays and outcomes[entry] == ALLOW
+      end
+      entry = entry + 1
+    until places[entry] ~= SAME
+    if not pays then
+      if not is_paid then
+        after, fresh_at = after_before, fresh_before
+      end
+      for unused = first, entry - 1 do
+        is_unused[unused] = true
+      end
+    end
+    is_paid = is_paid or pays
+  until places[entry] ~= NEXT
+  return entry, is_paid
+end
+
+-- Has the entries that were not charged, and would have been allowed, say what remains in `states`.
+local function report(entry, states)
+  if outcomes[entry] == nil or outcomes[entry] == ALLOW then
+    local _
+    outcomes[entry], remainings[entry], resets[entry], retries[entry], _, _, _, heights[entry],
+      delays[entry] = steps[kinds[entry]](states[counters[entry]], 0, numbers_at[entry])
+    stamps[entry] = stamps[entry] or 0
+  end
+end
+
 local is_allowed = true
 for role = ENFORCE, SHADOW do
-  for entry = 1, entry_count do
-    if roles[entry] == role then
+  local entry = 1
+  while entry <= entry_count do
+    if roles[entry] ~= role then
+      entry = entry + 1
+    elseif places[entry] == PLAIN then
       decide(entry)
-      if role == ENFORCE and outcomes[entry] ~= ALLOW then
-        is_allowed = false
-      end
+      is_allowed = is_allowed and (role == SHADOW or outcomes[entry] == ALLOW)
+      entry = entry + 1
+    else
+      local allows
+      entry, allows = decide_group(entry)
+      is_allowed = is_allowed and (role == SHADOW or allows)
     end
   end
 end
 
 if not is_allowed then
-  -- Nothing was taken from those that would have allowed: they say what remains now.
   for entry = 1, entry_count do
-    if outcomes[entry] == ALLOW then
-      local _
-      outcomes[entry], remainings[entry], resets[entry], retries[entry], _, _, _, heights[entry],
-        delays[entry] = steps[kinds[entry]](before[counters[entry]], 0, numbers_at[entry])
-    end
+    report(entry, before)
   end
   return answer()
+end
+for entry in pairs(is_unused) do
+  report(entry, after)
 end
 
 if is_held > 0 then
@@ -117,7 +176,7 @@ if is_held > 0 then
     local hold, counter = holds[kinds[entry]], counters[entry]
     local next, fresh
     local sum
-    if hold then
+    if hold and not is_unused[entry] then
       next, fresh, sum = hold(after[counter], stamps[entry], numbers_at[entry])
     end
     if next then
@@ -153,7 +212,8 @@ if is_held == ATTEMPT then
       end
       low = stamps[entry] + low
     end
-    pieces[entry + 1] = struct.pack('>Bdd', outcomes[entry] == ALLOW and 1 or 0, high, low)
+    local is_paid = outcomes[entry] == ALLOW and not is_unused[entry]
+    pieces[entry + 1] = struct.pack('>Bdd', is_paid and 1 or 0, high, low)
   end
   local kept_until = math.min(now + hold_ttl, NUMBER_MAX)
   save(hold_key, table.concat(pieces), kept_until)

@@ -113,6 +113,7 @@ impl ScriptCall {
             && batch.hold().is_none()
             && !matches!(location, KeyLocation::PartOfCluster | KeyLocation::PartOfAttempt(_))
             && batch.entries().len() <= FEW_MAX
+            && batch.entries().iter().all(|entry| entry.alternative().is_none())
             && counters.keys.len() == batch.entries().len();
         if is_few {
             return Self::few(kinds, counters.keys, batch.entries());
@@ -175,9 +176,11 @@ impl ScriptCall {
         }
         blob.count(counter_count);
         blob.count(batch.entries().len());
+        let mut before = None;
         for (entry, number) in batch.entries().iter().zip(numbers) {
             blob.byte(Kind::for_policy(entry.policy())? as u8);
             blob.byte(u8::from(entry.role() == Role::Shadow));
+            blob.byte(place(before.replace(entry), entry));
             blob.count(*number);
             blob.cost(entry.cost());
             blob.sized(|blob| write_numbers(entry.policy(), entry.key(), blob))?;
@@ -427,6 +430,18 @@ impl ScriptCall {
 /// Behind a byte for the kind and eight for the cost.
 const ONE_NUMBERS_AT: usize = 9;
 
+/// Returns the place of an entry among alternatives, as lua/many.lua reads it.
+fn place(before: Option<&Entry<'_>>, entry: &Entry<'_>) -> u8 {
+    let Some(alternative) = entry.alternative() else {
+        return 0;
+    };
+    match before.and_then(|before| Some((before.role(), before.alternative()?))) {
+        Some((role, before)) if role == entry.role() && before == alternative => 3,
+        Some((role, before)) if role == entry.role() && before.group == alternative.group => 2,
+        _ => 1,
+    }
+}
+
 /// Of what has to be the same when a request id comes back: the content, and who asks for how much, not by which
 /// numbers.
 pub(super) fn fingerprint(names: &KeyNamer, content: u128, entries: &[Entry<'_>]) -> [u8; 8] {
@@ -436,7 +451,7 @@ pub(super) fn fingerprint(names: &KeyNamer, content: u128, entries: &[Entry<'_>]
         bytes.extend((name.len() as u64).to_le_bytes());
         bytes.extend(name);
         bytes.extend(entry.cost().to_le_bytes());
-        bytes.push(u8::from(entry.role() == Role::Shadow));
+        entry.write_role(&mut bytes);
     }
     names.fingerprint(&bytes)
 }

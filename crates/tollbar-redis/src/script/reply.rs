@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, Loan, Once};
+use tollbar::store::{Adjustment, Loan, Once, mark_unused};
 use tollbar::{Decision, Entry, Outcome, Policy, StoreError, Timestamp};
 
 use super::blob::Reader;
@@ -75,7 +75,7 @@ pub(crate) fn read_decisions(
     entries: &mut [Entry<'_>],
 ) -> Result<(), RedisStoreError> {
     let mut reader = Reader(bytes);
-    for entry in entries {
+    for entry in &mut *entries {
         let (decision, step) = read_decision(&mut reader, entry.policy())?;
         let [stamp, low] = [reader.number()?, reader.number()?];
         entry.decide(decision);
@@ -87,6 +87,7 @@ pub(crate) fn read_decisions(
             _ => step | (stamp + low),
         });
     }
+    mark_unused(entries);
     reader.finish()
 }
 

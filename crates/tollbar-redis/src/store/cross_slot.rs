@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use tollbar::remote::Exchange;
-use tollbar::store::{Adjustment, Spending};
+use tollbar::store::{self, Adjustment, Spending};
 use tollbar::{Batch, Charge, Entry, Role};
 
 use crate::error::RedisStoreError;
@@ -47,20 +47,14 @@ impl<'e> SlotBatch<'e> {
 
     /// True where it has been decided, and may pass.
     pub(super) fn is_allowed(&self) -> bool {
-        let denies = |entry: &Entry<'_>| {
-            entry.role() == Role::Enforce
-                && !entry.decision().is_some_and(|decision| decision.is_allowed())
-        };
-        !self.entries.iter().any(denies)
+        let is_decided =
+            |entry: &Entry<'_>| entry.role() == Role::Shadow || entry.decision().is_some();
+        self.entries.iter().all(is_decided) && store::is_allowed(&self.entries)
     }
 
     /// True where it has been decided, and may not pass.
     pub(super) fn is_denied(&self) -> bool {
-        let denies = |entry: &Entry<'_>| {
-            entry.role() == Role::Enforce
-                && entry.decision().is_some_and(|decision| !decision.is_allowed())
-        };
-        self.entries.iter().any(denies)
+        !store::is_allowed(&self.entries)
     }
 
     /// Puts the entries where they came from.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::support::{Patient, RUNTIME};
 use tokio::time::{Instant, sleep};
+use tollbar::store::{self, Alternative};
 use tollbar::{
     Batch, Decision, Entry, LoanMode, LoanRequest, LoanTerms, ManualClock, Outcome, Policy, Role,
-    Store, Timestamp,
+    Store, StoreError, Timestamp,
 };
 use tollbar_redis::{FleetSecret, KeyNames, RedisStore, RedisStoreBuilder};
 use tollbar_testkit::redis::cluster::RedisCluster;
@@ -103,9 +104,55 @@ fn a_cluster_answers_the_vectors_of_batches_across_slots() {
     for vector in vector::load("batches") {
         suite::run_vector(factory, &vector);
     }
-    for (name, case) in suite::behaviours() {
+    for (name, case) in suite::behaviours_of_scattered_keys() {
         println!("{name}");
         case(factory);
+    }
+}
+
+/// No script sees two slots, so none could choose the alternative that pays there.
+#[test]
+fn alternatives_in_several_slots_are_a_mistake_that_charges_nothing() {
+    let subject = ClusterSubject::new(|key| key);
+    let policy = Policy::fixed_window("4/min").unwrap();
+    let entry =
+        |key, order| Entry::new(key, &policy).with_alternative(Alternative { group: 0, order });
+    let mut entries = [entry("own", 0), entry("pool", 1)];
+    let answer = subject.store.decide(Batch::all_or_none(&mut entries)).wait();
+    assert!(matches!(answer, Err(StoreError::CrossSlot { .. })), "{answer:?}");
+    for key in [b"own".as_slice(), b"pool"] {
+        let left = subject.store.check(key, &policy, 0).wait().unwrap();
+        assert_eq!(left.remaining(), Some(4));
+    }
+}
+
+/// A group in one slot beside a limit in another: the group is charged by its script, and given back whole if the other
+/// limit denies.
+#[test]
+fn a_group_in_one_slot_and_a_limit_in_another_are_charged_together() {
+    let subject = ClusterSubject::new(|key| if key.starts_with(b"a:") { b"a" } else { key });
+    let policy = Policy::fixed_window("4/min").unwrap();
+    let entry = |key: &'static str, order| {
+        let entry = Entry::new(key, &policy).with_cost(3);
+        entry.with_alternative(Alternative { group: 0, order })
+    };
+    let left = |key: &str| subject.store.check(key.as_bytes(), &policy, 0).wait().unwrap();
+    // The first pays from its share. The second finds it spent, and would pay from the pool, but the other limit has too
+    // little left.
+    for (root_cost, is_allowed) in [(1, true), (4, false), (3, true)] {
+        let mut entries = [
+            entry("a:own", 0),
+            entry("a:pool", 1),
+            Entry::new("root", &policy).with_cost(root_cost),
+        ];
+        subject.store.decide(Batch::all_or_none(&mut entries)).wait().unwrap();
+        assert_eq!(store::is_allowed(&entries), is_allowed);
+        let remaining = ["a:own", "a:pool", "root"].map(|key| left(key).remaining().unwrap());
+        let expected = match root_cost {
+            3 => [1, 1, 0],
+            _ => [1, 4, 3],
+        };
+        assert_eq!(remaining, expected);
     }
 }
 

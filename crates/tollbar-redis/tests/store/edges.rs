@@ -18,7 +18,7 @@ const ID: ReservationId = ReservationId(1);
 const MONTHS: Duration = Duration::from_hours(100 * 24);
 
 fn asked(policy: &Policy, cost: u64) -> OracleEntry<'_> {
-    OracleEntry { key: b"key", policy, cost, role: Role::Enforce }
+    OracleEntry { key: b"key", policy, cost, role: Role::Enforce, alternative: None }
 }
 
 /// Four a minute of every algorithm, with and without a warm-up and an overdraft.

@@ -194,6 +194,7 @@ fn play(
             policy: policy_of(each),
             cost: trace_state.cost(each.price, policy_of(each)),
             role: each.role,
+            alternative: None,
         };
         let asked: Vec<OracleEntry<'_>> = moves.iter().map(question).collect();
         let mut now = trace_state.now;

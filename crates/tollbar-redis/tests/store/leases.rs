@@ -25,7 +25,8 @@ fn later(micros: u64) -> Timestamp {
 
 /// Takes `permits` as one lease; its name.
 fn take(subject: &dyn Subject, now: Timestamp, policy: &Policy, permits: u64) -> u64 {
-    let question = OracleEntry { key: b"key", policy, cost: permits, role: Role::Enforce };
+    let question =
+        OracleEntry { key: b"key", policy, cost: permits, role: Role::Enforce, alternative: None };
     let granted = subject.check_marked(now, &[question], None, None);
     let [granted] = granted.expect("it has no id")[..] else { panic!("it was one question") };
     granted.stamp

@@ -193,7 +193,8 @@ fn a_reservation_of_nothing_leaves_debt_and_cut_as_they_are() {
     let mut duel = Duel::new(RedisSubject::boxed(NOW));
     let term = Duration::from_secs(2);
     duel.lend(NOW, KEY, &policy, LoanRequest { tokens: 1, term, cut: term }).unwrap();
-    let shadow = OracleEntry { key: KEY, policy: &policy, cost: 5, role: Role::Shadow };
+    let shadow =
+        OracleEntry { key: KEY, policy: &policy, cost: 5, role: Role::Shadow, alternative: None };
     let hold = Hold { id: ReservationId(7), ttl: Duration::from_secs(20) };
     // The token is paid after 2 s, and a second of the cut is left.
     let later = NOW.after(Duration::from_secs(3));

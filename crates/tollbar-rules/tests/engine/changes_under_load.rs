@@ -205,6 +205,7 @@ fn judge(records: &[CheckRecord]) -> (usize, usize) {
                 policy,
                 cost: record.cost,
                 role: *role,
+                alternative: None,
             })
             .collect();
         let answers = oracle.check_all(now, Charge::AllOrNone, &questions);

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tollbar::store::{Adjustment, Due, Hold, Once, ReservationRef};
+use tollbar::store::{Adjustment, Alternative, Due, Hold, Once, ReservationRef};
 use tollbar::{Charge, Outcome, Role, Timestamp};
 
-use super::{Oracle, OracleEntry};
+use super::{Oracle, OracleEntry, paid_places};
 use crate::answer::Answer;
 use crate::oracle::policy_model::{Identity, PolicyModel};
 
@@ -22,7 +22,7 @@ pub struct ChargedAnswer {
 }
 
 /// Who asked for what, and the content of the request id.
-type RequestContent = (Vec<(Vec<u8>, Identity, u64, Role)>, u128);
+type RequestContent = (Vec<(Vec<u8>, Identity, u64, Role, Option<Alternative>)>, u128);
 
 /// Everything that was ever marked.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +63,7 @@ impl Oracle {
                     PolicyModel::from_policy(each.policy).identity,
                     each.cost,
                     each.role,
+                    each.alternative,
                 )
             })
             .collect();
@@ -86,13 +87,13 @@ impl Oracle {
             }
         }
         let answers = self.check_all(now, Charge::AllOrNone, batch);
-        let stamps: Vec<u64> = (0..batch.len()).map(|at| self.stamp(batch, &answers, at)).collect();
+        let paid = paid_places(batch, |at| answers[at].outcome == Outcome::Allow);
+        let paid_or_none = paid.as_deref().unwrap_or_default();
+        let stamps: Vec<u64> =
+            (0..batch.len()).map(|at| self.stamp(batch, paid_or_none, at)).collect();
         let charged = |(answer, stamp)| ChargedAnswer { answer, stamp, repeat_of: None };
         let answers: Vec<ChargedAnswer> = answers.into_iter().zip(stamps).map(charged).collect();
-        let is_denied = |(charged, asked): (&ChargedAnswer, &OracleEntry<'_>)| {
-            asked.role == Role::Enforce && charged.answer.outcome != Outcome::Allow
-        };
-        if !answers.iter().zip(batch).any(is_denied) {
+        if paid.is_some() {
             if let Some(once) = once {
                 let (answers, until) = (answers.clone(), now.after(ttl));
                 let answered = AnsweredRequest { asked, answers, until, replays: 0 };
@@ -107,7 +108,7 @@ impl Oracle {
 
     /// The charge of entry `at`: the last of its counter's log, before those of later entries of the
     /// same counter. Enforced entries were charged before shadows.
-    fn stamp(&self, batch: &[OracleEntry<'_>], answers: &[Answer], at: usize) -> u64 {
+    fn stamp(&self, batch: &[OracleEntry<'_>], paid: &[usize], at: usize) -> u64 {
         let asked = &batch[at];
         let counter = |each: &OracleEntry<'_>| {
             (each.key.to_vec(), PolicyModel::from_policy(each.policy).identity)
@@ -117,7 +118,7 @@ impl Oracle {
             rank(each.role, *other) > rank(asked.role, at)
                 && counter(each) == counter(asked)
                 && each.cost > 0
-                && answers[*other].outcome == Outcome::Allow
+                && paid.contains(other)
         });
         let later = later.count();
         let log = self.logs.get(&counter(asked));

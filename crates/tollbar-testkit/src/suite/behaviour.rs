@@ -34,7 +34,7 @@ pub(super) const CASES: &[Case] = &[
 const KEY: &[u8] = b"user:42";
 
 fn enforce<'a>(key: &'a [u8], policy: &'a Policy, cost: u64) -> OracleEntry<'a> {
-    OracleEntry { key, policy, cost, role: Role::Enforce }
+    OracleEntry { key, policy, cost, role: Role::Enforce, alternative: None }
 }
 
 fn shadow<'a>(key: &'a [u8], policy: &'a Policy, cost: u64) -> OracleEntry<'a> {

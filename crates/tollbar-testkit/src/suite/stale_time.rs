@@ -279,7 +279,13 @@ fn entries<'a>(
             // What a second entry on one counter is denied for may be the first, which is not
             // charged either.
             RequestMode::AllOrNone if asked.iter().any(is_same) => {}
-            _ => asked.push(OracleEntry { key, policy, cost, role: Role::Enforce }),
+            _ => asked.push(OracleEntry {
+                key,
+                policy,
+                cost,
+                role: Role::Enforce,
+                alternative: None,
+            }),
         }
     }
     asked

@@ -70,7 +70,13 @@ impl<'a> LaggingClock<'a> {
 
     /// Asks for `cost` tokens; true where they were charged.
     fn ask(&mut self, path: RequestPath, cost: u64) -> bool {
-        let question = |policy, cost| OracleEntry { key: KEY, policy, cost, role: Role::Enforce };
+        let question = |policy, cost| OracleEntry {
+            key: KEY,
+            policy,
+            cost,
+            role: Role::Enforce,
+            alternative: None,
+        };
         let questions = [question(self.policy, cost), question(&self.roomy, 1)];
         let outcome = match path {
             RequestPath::Single => self.subject.check(self.now(), KEY, self.policy, cost).outcome,
@@ -90,7 +96,13 @@ impl<'a> LaggingClock<'a> {
         self.reservations += 1;
         let id = ReservationId(self.reservations);
         let hold = Hold { id, ttl: Duration::from_hours(1) };
-        let question = OracleEntry { key: KEY, policy: self.policy, cost, role: Role::Enforce };
+        let question = OracleEntry {
+            key: KEY,
+            policy: self.policy,
+            cost,
+            role: Role::Enforce,
+            alternative: None,
+        };
         let charged = self.subject.check_marked(self.now(), &[question], None, Some(hold));
         let charged = charged.expect("what has no id cannot be sent twice")[0];
         (charged.answer.outcome, id, charged.stamp)

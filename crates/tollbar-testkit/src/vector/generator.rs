@@ -23,6 +23,7 @@ const START_US: u64 = 1_700_000_000_000_000;
 pub fn all() -> Vec<(&'static str, Vec<Vector>)> {
     let mut files: Vec<_> = Kind::ALL.map(|kind| (kind.name(), one_algorithm(kind))).into();
     files.push(("batches", batches()));
+    files.push(("alternatives", alternatives()));
     files.push(("rule_change", rule_changes()));
     files.push(("warm_up", warm_ups()));
     files
@@ -142,6 +143,25 @@ fn batches() -> Vec<Vector> {
     ]
 }
 
+fn alternatives() -> Vec<Vector> {
+    let keys = &["a", "a", "b"];
+    let plan = TracePlan { steps: 130, keys, batches: true, advance: draw_advance };
+    let minute = |kind, limit| PolicySpec::new(kind, limit, MINUTE_US);
+    let second = |kind, limit| PolicySpec::new(kind, limit, SECOND_US);
+    let vectors = [
+        ("alternatives: one of each algorithm", Kind::ALL.map(|kind| minute(kind, 3)).to_vec()),
+        (
+            "alternatives: a small share, else a larger pool",
+            vec![
+                second(Kind::TokenBucket, 2),
+                minute(Kind::SlidingWindow, 6),
+                minute(Kind::FixedWindow, 20),
+            ],
+        ),
+    ];
+    vectors.map(|(name, specs)| plan.write_with_alternatives(name.into(), specs)).into()
+}
+
 fn rule_changes() -> Vec<Vector> {
     let plan = TracePlan { steps: 80, keys: &["a"], batches: false, advance: draw_advance };
     Kind::ALL
@@ -227,6 +247,31 @@ struct DrawnEntry {
 
 impl TracePlan {
     fn write(&self, name: String, specs: Vec<PolicySpec>) -> Vector {
+        self.write_steps(name, specs, |_, _| {})
+    }
+
+    /// Makes neighbours in most steps alternatives of one another.
+    fn write_with_alternatives(&self, name: String, specs: Vec<PolicySpec>) -> Vector {
+        self.write_steps(name, specs, |random, step| {
+            if step.charge == Charge::Independent || step.entries.len() < 2 {
+                return;
+            }
+            let first = random.below(2) as usize;
+            let role = step.entries[first].role;
+            let mut order = 0;
+            for entry in &mut step.entries[first..] {
+                (entry.role, entry.alternative) = (role, Some((0, order)));
+                order += u8::from(random.below(3) > 0);
+            }
+        })
+    }
+
+    fn write_steps(
+        &self,
+        name: String,
+        specs: Vec<PolicySpec>,
+        arrange: impl Fn(&mut Xorshift, &mut Step),
+    ) -> Vector {
         let mut random = Xorshift::named(&name);
         let policies: Vec<Policy> =
             specs.iter().map(|spec| spec.build().expect("the generator's policies fit")).collect();
@@ -242,6 +287,7 @@ impl TracePlan {
             let advance = (self.advance)(&mut random);
             trace_state.now = trace_state.advanced(advance, &policies[policy_in_force]);
             let mut step = self.step(&mut random, &policies, policy_in_force, &trace_state);
+            arrange(&mut random, &mut step);
             step.release = self.release(&mut random, &specs);
             leases.draw(&mut random, &policies, policy_in_force, &mut step);
             leases.settle(&mut oracle, &policies, &mut step);
@@ -268,6 +314,7 @@ impl TracePlan {
                 policy: draw.policy,
                 cost: trace_state.cost(draw.price, &policies[draw.policy]),
                 role: draw.role,
+                alternative: None,
             })
             .collect();
         // Only a step of all or none tells what its leases are called.

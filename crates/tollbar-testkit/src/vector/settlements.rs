@@ -239,6 +239,7 @@ fn write(name: String, specs: Vec<PolicySpec>) -> SettlementVector {
                 // Not the largest number there is: it is reserved to be settled.
                 cost: trace_state.cost(generator::draw_price(random), built).min(1 << 20),
                 role: tollbar::Role::Enforce,
+                alternative: None,
             };
             player.policies.iter().enumerate().map(entry).collect()
         };

@@ -46,7 +46,7 @@ impl HeldPermits {
 
     /// When the permits of an entry were granted, if it holds any.
     pub(crate) fn granted_at(entry: &Entry<'_>) -> Option<Timestamp> {
-        let decision = entry.decision.filter(|decision| entry.cost > 0 && decision.is_allowed())?;
+        let decision = entry.decision.filter(|_| entry.cost > 0 && entry.is_paid())?;
         decision.remaining()?;
         entry.policy.has_permits().then_some(decision.reset_at)
     }

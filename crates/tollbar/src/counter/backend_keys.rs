@@ -61,7 +61,7 @@ impl BackendKeys {
         for (entry, counter) in entries.iter().zip(counters) {
             bytes.extend(counter.as_bytes());
             bytes.extend(entry.cost.to_le_bytes());
-            bytes.push(entry.role as u8);
+            entry.write_role(&mut bytes);
         }
         let hash = self.key(Domain::Fingerprint, &[&bytes]);
         let (words, _) = hash.as_bytes().as_chunks();

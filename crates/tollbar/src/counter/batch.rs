@@ -9,8 +9,9 @@ use crate::Timestamp;
 use crate::algorithm::word::NUMBER_MAX;
 use crate::counter::backend_keys::BackendKeys;
 use crate::policy::Kind;
+use crate::store::alternative::{EntryDecider, decide_entries};
 use crate::store::decision_words;
-use crate::store::{Entry, Hold, Once, Role, StoreError};
+use crate::store::{Entry, Hold, Once, StoreError};
 
 /// The counters of several entries or adjustments, each once, and which one each asks for.
 #[derive(Debug, Default)]
@@ -114,22 +115,14 @@ impl<'b, 'e> BatchStep<'b, 'e> {
         }
         let before = self.counters.read(values)?;
         let mut after = before.clone();
-        let mut is_allowed = true;
-        // The enforced ones first: a shadow sees what they have charged.
-        for role in [Role::Enforce, Role::Shadow] {
-            for at in 0..self.entries.len() {
-                if self.entries[at].role == role {
-                    self.charge(at, &mut after, now);
-                    is_allowed &= role == Role::Shadow || self.is_allowed(at);
-                }
-            }
-        }
+        let is_allowed = decide_entries(&mut BatchAttempt { step: self, states: &mut after, now });
         if !is_allowed {
             self.report_uncharged(&before, now);
             return Ok(Vec::new());
         }
         if self.hold.is_some() {
-            for (at, entry) in self.entries.iter_mut().enumerate() {
+            let paid = self.entries.iter_mut().enumerate().filter(|(_, entry)| !entry.is_unused);
+            for (at, entry) in paid {
                 let counter = self.counters.at(&mut after, at);
                 entry.stamp = counter.reserve(&kind_of(entry), entry.stamp, now);
             }
@@ -194,20 +187,52 @@ impl<'b, 'e> BatchStep<'b, 'e> {
         entry.repeat_of = None;
     }
 
-    fn is_allowed(&self, at: usize) -> bool {
-        self.entries[at].decision.is_some_and(|decision| decision.is_allowed())
-    }
-
-    /// For a request that was denied: the entries that would have allowed say what remains now, since
-    /// nothing was taken from them.
+    /// For a request that was denied: the entries that would have allowed, and those that were not asked, say what
+    /// remains now, since nothing was taken from them.
     fn report_uncharged(&mut self, before: &[Counter], now: Timestamp) {
         for at in 0..self.entries.len() {
-            if self.is_allowed(at) {
-                let mut counter = before[self.counters.of[at]].clone();
-                let entry = &mut self.entries[at];
-                entry.decision = Some(counter.charge(&kind_of(entry), now, 0).0);
+            if self.entries[at].decision.is_none_or(|decision| decision.is_allowed()) {
+                self.peek(at, before, now);
             }
         }
+    }
+
+    /// Has an entry say what remains of its counter.
+    fn peek(&mut self, at: usize, counters: &[Counter], now: Timestamp) {
+        let mut counter = counters[self.counters.of[at]].clone();
+        let entry = &mut self.entries[at];
+        entry.decision = Some(counter.charge(&kind_of(entry), now, 0).0);
+    }
+}
+
+/// A batch that is being decided on the states of its counters.
+struct BatchAttempt<'s, 'b, 'e> {
+    step: &'s mut BatchStep<'b, 'e>,
+    states: &'s mut Vec<Counter>,
+    now: Timestamp,
+}
+
+impl<'e> EntryDecider<'e> for BatchAttempt<'_, '_, 'e> {
+    type Saved = Vec<Counter>;
+
+    fn entries(&mut self) -> &mut [Entry<'e>] {
+        self.step.entries
+    }
+
+    fn charge(&mut self, at: usize) {
+        self.step.charge(at, self.states, self.now);
+    }
+
+    fn peek(&mut self, at: usize) {
+        self.step.peek(at, self.states, self.now);
+    }
+
+    fn save(&self) -> Self::Saved {
+        self.states.clone()
+    }
+
+    fn restore(&mut self, saved: Self::Saved) {
+        *self.states = saved;
     }
 }
 

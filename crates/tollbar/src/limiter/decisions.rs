@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::store::{Entry, Role};
+use crate::store::{Entry, Role, binding_place};
 use crate::{Decision, Denied, Outcome};
 
 /// As many as most requests have, without an allocation.
@@ -26,13 +26,10 @@ impl Decisions {
     pub fn from_entries(entries: &[Entry<'_>]) -> Self {
         let each: SmallVec<[Decision; 2]> =
             entries.iter().map(|entry| entry.decision.unwrap_or(Decision::UNDECIDED)).collect();
-        let mut binding: Option<usize> = None;
-        for (at, entry) in entries.iter().enumerate() {
-            let binds = binding.is_none_or(|before| each[at].binds_before(&each[before]));
-            if entry.role == Role::Enforce && entry.decision.is_some() && binds {
-                binding = Some(at);
-            }
-        }
+        let binding = binding_place(entries, |entry| {
+            let decision = entry.decision.filter(|_| entry.role == Role::Enforce)?;
+            Some((entry.alternative, decision))
+        });
         // Four billion entries fit no memory.
         Self { each, binding: binding.map(|at| at as u32) }
     }

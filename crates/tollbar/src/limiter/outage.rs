@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::charge::Marks;
+use crate::store::alternative::mark_unused;
 use crate::store::{Batch, Entry, Store, StoreError};
 use crate::{Decision, Degraded, MemoryStore, Outcome, Policy};
 
@@ -112,13 +113,14 @@ impl Outage {
         if !error.is_outage() || self.policy == OutagePolicy::Error {
             return Err(error);
         }
-        let is_too_much = |entry: &Entry<'_>| entry.cost > entry.policy.capacity();
+        // An alternative that can never pass leaves the others.
+        let never_passes = |entry: &Entry<'_>| is_too_much(entry) && entry.alternative.is_none();
         if let (OutagePolicy::Local { nodes }, Some(local)) = (self.policy, &self.local)
-            && !entries.iter().any(is_too_much)
+            && !entries.iter().any(never_passes)
         {
             return decide_locally(local, nodes, entries);
         }
-        for entry in entries {
+        for entry in &mut *entries {
             let (outcome, how) = match self.policy {
                 _ if is_too_much(entry) => (Outcome::Never, Degraded::Denied),
                 OutagePolicy::Allow => (Outcome::Allow, Degraded::Allowed),
@@ -128,8 +130,13 @@ impl Outage {
             };
             entry.decision = Some(Decision::uncounted(outcome, entry.policy.limit(), how));
         }
+        mark_unused(entries);
         Ok(())
     }
+}
+
+fn is_too_much(entry: &Entry<'_>) -> bool {
+    entry.cost > entry.policy.capacity()
 }
 
 /// Counts each entry against its node's share.
@@ -143,13 +150,13 @@ fn decide_locally(
     for (entry, share) in entries.iter().zip(&shares) {
         // A cost that fits the whole limit fits a fresh share. Permits are counted one by one, so that
         // as many come back as were taken.
-        let is_cut = !share.has_permits();
+        let is_cut = !share.has_permits() && !is_too_much(entry);
         let cost = if is_cut { entry.cost.min(share.capacity()) } else { entry.cost };
-        local_entries.push(Entry::new(entry.key, share).with_cost(cost).with_role(entry.role));
+        local_entries.push(Entry { policy: share, cost, decision: None, ..entry.clone() });
     }
     local.decide(Batch::all_or_none(&mut local_entries)).wait()?;
     for (entry, counted) in entries.iter_mut().zip(&local_entries) {
-        entry.stamp = counted.stamp;
+        (entry.stamp, entry.is_unused) = (counted.stamp, counted.is_unused);
         entry.decision =
             counted.decision.map(|decision| decision.into_degraded(Degraded::Fallback));
     }

@@ -120,7 +120,8 @@ impl MemoryStore {
 
     /// For a batch that may be given back.
     fn make_stamps_last(&self, batch: &mut BatchDecider<'_, '_>, locks: &BatchLocks<'_>) {
-        for (entry, at) in batch.entries.iter_mut().zip(batch.counter_of) {
+        let paid = batch.entries.iter_mut().zip(batch.counter_of);
+        for (entry, at) in paid.filter(|(entry, _)| !entry.is_unused) {
             let counter = &batch.counters[*at];
             let guard = self.guard_of(locks, counter.id);
             entry.stamp =
@@ -390,8 +391,7 @@ impl MemoryStore {
     }
 }
 
-/// Where an entry of an allowed batch takes a lease. A shadow that denied takes nothing.
+/// Returns the leases of which an entry of an allowed batch takes one.
 fn granted<'p>(entry: &Entry<'p>) -> Option<&'p LeasedConcurrency> {
-    let is_taken = entry.decision.is_some_and(|decision| decision.is_allowed());
-    entry.policy.kind.as_leased().filter(|_| is_taken && entry.cost > 0)
+    entry.policy.kind.as_leased().filter(|_| entry.is_paid() && entry.cost > 0)
 }

@@ -3,15 +3,18 @@
 //! Knows no table and no lock; `batch.rs` brings the states and takes them back.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 
 use super::counter_id::CounterId;
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::word::PackedAlgorithm;
 use crate::policy::Kind;
-use crate::store::{Entry, Role};
+use crate::store::Entry;
+use crate::store::alternative::{EntryDecider, decide_entries};
 use crate::{Decision, Timestamp};
 
 /// The most entries a batch of all or none may have. Loom's threads have small stacks.
@@ -26,7 +29,7 @@ pub(super) struct BatchCounter<'a> {
     /// Of the first entry that asks for it; one whose state is wide comes first.
     pub(super) kind: Cow<'a, Kind>,
     /// Where its state is among the batch's. Of a log, that is one word: what the batch charges.
-    pub(super) words: std::ops::Range<usize>,
+    pub(super) words: Range<usize>,
 }
 
 /// A charge to a log that a batch is about to make.
@@ -51,27 +54,48 @@ pub(super) struct BatchDecider<'b, 'e> {
     pub(super) decide_log: &'b DecideLog<'b>,
 }
 
-impl BatchDecider<'_, '_> {
-    /// Decides every entry in order on `states`, charging as it goes: the enforced ones first, then
-    /// the shadows. False where an enforced one denies; then what was charged is not to be kept.
-    pub(super) fn decide(&mut self, states: &mut States) -> bool {
-        let mut is_allowed = true;
-        for role in [Role::Enforce, Role::Shadow] {
-            for at in 0..self.entries.len() {
-                if self.entries[at].role != role {
-                    continue;
-                }
-                let state = &mut states[self.counters[self.counter_of[at]].words.clone()];
-                let (decision, stamp) = self.transition(at, state, self.entries[at].cost);
-                is_allowed &= role == Role::Shadow || decision.is_allowed();
-                self.entries[at].decision = Some(decision);
-                self.entries[at].stamp = stamp;
-            }
-        }
-        is_allowed
+/// A batch that is being decided on the states of its counters.
+struct BatchAttempt<'d, 'b, 'e> {
+    batch: &'d mut BatchDecider<'b, 'e>,
+    states: &'d mut States,
+}
+
+impl<'e> EntryDecider<'e> for BatchAttempt<'_, '_, 'e> {
+    type Saved = SmallVec<[u64; 32]>;
+
+    fn entries(&mut self) -> &mut [Entry<'e>] {
+        self.batch.entries
     }
 
-    /// Decides an entry at `cost` and charges `state`; also says what the charge is called.
+    fn charge(&mut self, at: usize) {
+        let cost = self.batch.entries[at].cost;
+        let state = &mut self.states[self.batch.words_of(at)];
+        let (decision, stamp) = self.batch.transition(at, state, cost);
+        let entry = &mut self.batch.entries[at];
+        (entry.decision, entry.stamp) = (Some(decision), stamp);
+    }
+
+    fn peek(&mut self, at: usize) {
+        self.batch.peek(at, self.states);
+    }
+
+    fn save(&self) -> Self::Saved {
+        self.states.as_slice().into()
+    }
+
+    fn restore(&mut self, saved: Self::Saved) {
+        self.states.copy_from_slice(&saved);
+    }
+}
+
+impl BatchDecider<'_, '_> {
+    /// Decides every entry on `states`, charging as it goes. Returns false if the request is denied; then what was
+    /// charged is not to be kept.
+    pub(super) fn decide(&mut self, states: &mut States) -> bool {
+        decide_entries(&mut BatchAttempt { batch: self, states })
+    }
+
+    /// Decides an entry at `cost` and charges its state; also says what the charge is called.
     fn transition(&self, at: usize, state: &mut [u64], cost: u64) -> (Decision, u64) {
         let entry = &self.entries[at];
         if let Kind::SlidingLog(log) = &entry.policy.kind {
@@ -86,17 +110,27 @@ impl BatchDecider<'_, '_> {
         (decision, kind.batch_algorithm().stamp(state))
     }
 
-    /// For a request that was denied: the entries that would have allowed say what remains now,
-    /// since nothing was taken from them.
+    /// For a request that was denied: the entries that would have allowed, and those that were not asked, say what
+    /// remains now, since nothing was taken from them.
     pub(super) fn report_uncharged(&mut self, before: &States) {
         for at in 0..self.entries.len() {
-            if self.entries[at].decision.is_some_and(|decision| decision.is_allowed()) {
-                let state = &before[self.counters[self.counter_of[at]].words.clone()];
-                let mut state: ArrayVec<u64, STATE_WORDS_MAX> = state.iter().copied().collect();
-                let (decision, _) = self.transition(at, &mut state, 0);
-                self.entries[at].decision = Some(decision);
+            if self.entries[at].decision.is_none_or(|decision| decision.is_allowed()) {
+                self.peek(at, before);
             }
         }
+    }
+
+    /// Has an entry say what remains of its counter.
+    fn peek(&mut self, at: usize, states: &States) {
+        let mut state: ArrayVec<u64, STATE_WORDS_MAX> =
+            states[self.words_of(at)].iter().copied().collect();
+        let (decision, _) = self.transition(at, &mut state, 0);
+        self.entries[at].decision = Some(decision);
+    }
+
+    /// Returns where the state of an entry's counter is.
+    fn words_of(&self, at: usize) -> Range<usize> {
+        self.counters[self.counter_of[at]].words.clone()
     }
 }
 

@@ -86,7 +86,8 @@ impl MemoryStore {
 
     fn fingerprint(&self, content: u128, entries: &[Entry<'_>]) -> u64 {
         const CONTENT_BYTES: usize = 16;
-        const BYTES_PER_ENTRY: usize = 17;
+        // The counter, the cost, and the role with the place among alternatives.
+        const BYTES_PER_ENTRY: usize = 8 + 8 + 3;
         let mut bytes = ArrayVec::<
             u8,
             { CONTENT_BYTES + BYTES_PER_ENTRY * crate::memory::batch_decision::BATCH_ENTRIES_MAX },
@@ -95,7 +96,7 @@ impl MemoryStore {
         for entry in entries {
             bytes.extend(self.hash.id(entry.key, entry.policy).get().to_le_bytes());
             bytes.extend(entry.cost.to_le_bytes());
-            bytes.push(entry.role as u8);
+            entry.write_role(&mut bytes);
         }
         self.hash.salted(&bytes, ONCE_SALT).get()
     }

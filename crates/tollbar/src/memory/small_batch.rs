@@ -14,6 +14,7 @@ use super::counter_id::CounterId;
 use super::slot::{Slot, SlotGuard, SlotRead, WordReading};
 use crate::algorithm::word::PackedAlgorithm;
 use crate::policy::Kind;
+use crate::store::alternative::{EntryDecider, decide_entries};
 use crate::store::{Entry, Role};
 
 /// More than that are not a few.
@@ -36,21 +37,16 @@ impl MemoryStore {
             return false;
         }
         let mut all = ArrayVec::<CounterReading<'_, '_>, ENTRIES_MAX>::new();
-        let mut is_allowed = true;
-        for entry in &mut *entries {
-            let Some(mut counter) = self.find_usual(entry) else {
+        for entry in &*entries {
+            let Some(counter) = self.find_usual(entry) else {
                 return false;
             };
             if all.iter().any(|other| other.id == counter.id) {
                 return false;
             }
-            let step = counter.packed.step_word(counter.reading.word, now_us, entry.cost);
-            is_allowed &= step.decision.is_allowed();
-            counter.next = step.next;
-            entry.decision = Some(step.decision);
-            entry.stamp = step.stamp;
             all.push(counter);
         }
+        let is_allowed = decide_entries(&mut SmallBatch { entries, all: &mut all, now_us });
         if is_allowed { charge(&mut all) } else { report_denied(entries, &all, now_us) }
     }
 
@@ -75,6 +71,44 @@ impl MemoryStore {
     }
 }
 
+/// A batch of which every entry has a counter of its own.
+struct SmallBatch<'b, 'e, 's, 'p> {
+    entries: &'b mut [Entry<'e>],
+    all: &'b mut [CounterReading<'s, 'p>],
+    now_us: u64,
+}
+
+impl<'e> EntryDecider<'e> for SmallBatch<'_, 'e, '_, '_> {
+    /// Nothing: an entry charges its own counter alone, and gives that up when it is peeked.
+    type Saved = ();
+
+    fn entries(&mut self) -> &mut [Entry<'e>] {
+        self.entries
+    }
+
+    #[inline]
+    fn charge(&mut self, at: usize) {
+        let (entry, counter) = (&mut self.entries[at], &mut self.all[at]);
+        let step = counter.packed.step_word(counter.reading.word, self.now_us, entry.cost);
+        counter.next = step.next;
+        (entry.decision, entry.stamp) = (Some(step.decision), step.stamp);
+    }
+
+    fn peek(&mut self, at: usize) {
+        self.all[at].next = None;
+        peek(&mut self.entries[at], &self.all[at], self.now_us);
+    }
+
+    fn save(&self) {}
+
+    fn restore(&mut self, (): ()) {}
+}
+
+fn peek(entry: &mut Entry<'_>, counter: &CounterReading<'_, '_>, now_us: u64) {
+    let step = counter.packed.step_word(counter.reading.word, now_us, 0);
+    entry.decision = Some(step.decision);
+}
+
 /// Stores what every entry comes to, if nobody has been faster.
 fn charge(all: &mut ArrayVec<CounterReading<'_, '_>, ENTRIES_MAX>) -> bool {
     all.sort_unstable_by_key(|counter| counter.id);
@@ -92,16 +126,15 @@ fn charge(all: &mut ArrayVec<CounterReading<'_, '_>, ENTRIES_MAX>) -> bool {
     true
 }
 
-/// Nothing is charged: who would have allowed says what remains now. All must have been read while
-/// nobody changed them.
+/// Charges nothing: entries that would have been allowed say what remains now. False if a counter has
+/// changed since it was read.
 fn report_denied(entries: &mut [Entry<'_>], all: &[CounterReading<'_, '_>], now_us: u64) -> bool {
     if !all.iter().all(|counter| counter.slot.is_unchanged(counter.reading)) {
         return false;
     }
     for (entry, counter) in entries.iter_mut().zip(all) {
-        if entry.decision.is_some_and(|decision| decision.is_allowed()) {
-            let peek = counter.packed.step_word(counter.reading.word, now_us, 0);
-            entry.decision = Some(peek.decision);
+        if entry.decision.is_none_or(|decision| decision.is_allowed()) {
+            peek(entry, counter, now_us);
         }
     }
     true

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::alternative::Alternative;
 use super::loan::{Accuracy, Source};
 use super::settlement::{Hold, Once};
 use crate::{Decision, Policy, Timestamp};
@@ -15,6 +16,9 @@ pub struct Entry<'a> {
     pub(crate) role: Role,
     pub(crate) accuracy: Accuracy,
     pub(crate) source: Source,
+    pub(crate) alternative: Option<Alternative>,
+    /// Set if another alternative pays.
+    pub(crate) is_unused: bool,
     pub(crate) decision: Option<Decision>,
     pub(crate) stamp: u64,
     pub(crate) repeat_of: Option<Timestamp>,
@@ -59,6 +63,8 @@ impl<'a> Entry<'a> {
             role: Role::Enforce,
             accuracy: Accuracy::Exact,
             source: Source::Store,
+            alternative: None,
+            is_unused: false,
             decision: None,
             stamp: 0,
             repeat_of: None,
@@ -81,6 +87,13 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn with_accuracy(self, accuracy: Accuracy) -> Self {
         Self { accuracy, ..self }
+    }
+
+    /// Makes the entry a part of an alternative. The entries of one alternative stand side by side in a batch, and so
+    /// do the alternatives of one group. Means nothing for independent entries.
+    #[must_use]
+    pub fn with_alternative(self, alternative: Alternative) -> Self {
+        Self { alternative: Some(alternative), ..self }
     }
 
     /// The key.
@@ -113,6 +126,24 @@ impl<'a> Entry<'a> {
         self.accuracy
     }
 
+    /// The alternative that the entry belongs to; `None` for an entry that must allow by itself.
+    #[must_use]
+    pub fn alternative(&self) -> Option<Alternative> {
+        self.alternative
+    }
+
+    /// Writes the role, and the place among alternatives if there is one: at most 3 bytes, for fingerprints of
+    /// requests.
+    pub fn write_role(&self, bytes: &mut impl Extend<u8>) {
+        match self.alternative {
+            None => bytes.extend([self.role as u8]),
+            // No role by itself is as large.
+            Some(Alternative { group, order }) => {
+                bytes.extend([self.role as u8 | 0x80, group, order]);
+            }
+        }
+    }
+
     /// Where the answer comes from.
     #[must_use]
     pub fn source(&self) -> Source {
@@ -125,10 +156,11 @@ impl<'a> Entry<'a> {
         self.decision
     }
 
-    /// True where an allowed batch has charged it: a shadow that denies is not charged.
+    /// True if an allowed batch has charged it. A shadow that denies is not charged, and neither is an alternative in
+    /// place of which another one pays.
     #[must_use]
     pub fn is_paid(&self) -> bool {
-        self.decision.is_some_and(|decision| decision.is_allowed())
+        !self.is_unused && self.decision.is_some_and(|decision| decision.is_allowed())
     }
 
     /// What the store calls the charge, for [`Store::refund`](crate::Store::refund). It means

@@ -12,6 +12,7 @@ use arrayvec::ArrayVec;
 
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::word::NUMBER_MAX;
+use crate::store::alternative::mark_unused;
 use crate::store::{Entry, StoreError};
 use crate::{Decision, Outcome, Timestamp};
 
@@ -92,7 +93,7 @@ pub(crate) fn replay(first: u64, replays_max: u8) -> Option<u64> {
 /// Leaves the answers of a charge at `charged_at` in `entries`.
 pub(crate) fn read(words: &[u64], charged_at: Timestamp, entries: &mut [Entry<'_>]) {
     let mut words = words.iter().copied().skip(1);
-    for entry in entries {
+    for entry in &mut *entries {
         // Words that are missing, which nobody has written, read as an allowed nothing.
         let mut next = || words.next().unwrap_or(0);
         let (first, reset_at_us, third) = (next(), next(), next());
@@ -113,4 +114,5 @@ pub(crate) fn read(words: &[u64], charged_at: Timestamp, entries: &mut [Entry<'_
         entry.decision = Some(decision.with_delay_us(delay_us));
         entry.repeat_of = Some(charged_at);
     }
+    mark_unused(entries);
 }

@@ -274,7 +274,7 @@ proptest! {
                 Act::Back(us) => now = Timestamp::from_micros(now.as_micros() - us),
                 Act::Grant { cost, policy } => {
                     let policy = &policies[policy];
-                    let asked = [OracleEntry { key: b"key", policy, cost, role: Role::Enforce }];
+                    let asked = [OracleEntry { key: b"key", policy, cost, role: Role::Enforce, alternative: None }];
                     let theirs = oracle.check_marked(now, &asked, None, None).unwrap()[0];
                     let ours = subject.check_marked(now, &asked, None, None).unwrap()[0];
                     prop_assert_eq!(theirs.answer, ours.answer);

@@ -6,6 +6,7 @@
 
 #![cfg(tollbar_loom)]
 
+mod alternatives;
 mod permits;
 mod snapshot;
 mod stale;

@@ -63,7 +63,7 @@ fn play(
         let moment = simulation.moment(behind_us);
         let cost = simulation.trace_state.cost(next_move.price, policy);
         let answer = simulation.subject.check(moment.reading(), &key, policy, cost);
-        let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce };
+        let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce, alternative: None };
         by_reading.record(&asked, moment, &answer, true);
         let now = Moment { read_us: moment.applied_us, ..moment };
         in_true_time.record(&asked, now, &answer, true);

@@ -95,7 +95,7 @@ fn play(
             continue;
         }
         let cost = simulation.trace_state.cost(step.next_move.price, policy);
-        let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce };
+        let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce, alternative: None };
         let charged = simulation.subject.check_marked(reading, &[asked], None, None);
         let charged = charged.map_err(|_| "a request without an id was sent twice")?[0];
         if charged.answer.outcome == Outcome::Allow && cost > 0 {

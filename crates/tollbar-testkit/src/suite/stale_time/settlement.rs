@@ -95,7 +95,7 @@ fn play(
         let moment = simulation.moment(step.staleness_us);
         let cost = simulation.trace_state.cost(step.next_move.price, policy);
         let id = ReservationId(u128::from(simulation.trace) << 64 | number as u128);
-        let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce };
+        let asked = OracleEntry { key: &key, policy, cost, role: Role::Enforce, alternative: None };
         let hold = Some(Hold { id, ttl: Duration::from_hours(24 * 365) });
         let charged = simulation.subject.check_marked(moment.reading(), &[asked], None, hold);
         let charged = charged.map_err(|_| "a request without an id was sent twice")?[0];

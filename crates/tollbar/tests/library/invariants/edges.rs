@@ -56,7 +56,7 @@ proptest! {
             .map(|each| {
                 let policy = &policies[each.policy % policies.len()];
                 let cost = trace_state.cost(each.price, policy);
-                OracleEntry { key: KEYS[each.key], policy, cost, role: each.role }
+                OracleEntry { key: KEYS[each.key], policy, cost, role: each.role, alternative: None }
             })
             .collect();
         let answers = subject.check_all(trace_state.now, Charge::AllOrNone, &questions);
@@ -195,7 +195,13 @@ fn a_denial_under_a_lowered_burst_forgives_nothing() {
         subject.check(now, key, &burst(10), 10);
     }
     let lowered = burst(2);
-    let enforce = OracleEntry { key: b"denied", policy: &lowered, cost: 1, role: Role::Enforce };
+    let enforce = OracleEntry {
+        key: b"denied",
+        policy: &lowered,
+        cost: 1,
+        role: Role::Enforce,
+        alternative: None,
+    };
     let shadow = OracleEntry { key: b"shadow", role: Role::Shadow, ..enforce };
     let mut answers = subject.check_all(now, Charge::AllOrNone, &[enforce, shadow]);
     answers.push(subject.check(now, b"alone", &lowered, 1));

@@ -27,7 +27,8 @@ fn spent(policy: &Policy, start: Timestamp, trace: &[(Move, usize, u64)]) -> Adm
         trace_state.now = trace_state.advanced(each.advance, policy);
         let cost = trace_state.cost(each.price, policy);
         let id = ReservationId(number as u128);
-        let asked = OracleEntry { key: b"key", policy, cost, role: Role::Enforce };
+        let asked =
+            OracleEntry { key: b"key", policy, cost, role: Role::Enforce, alternative: None };
         let hold = Some(Hold { id, ttl: Duration::MAX });
         let charged = subject.check_marked(trace_state.now, &[asked], None, hold).unwrap()[0];
         if charged.answer.outcome == Outcome::Allow {
