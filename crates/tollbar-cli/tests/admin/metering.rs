@@ -1,5 +1,7 @@
 //! Usage, from the answers of the real daemon to its database: all of it, once.
 
+mod protocols;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
