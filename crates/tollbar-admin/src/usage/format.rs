@@ -24,14 +24,12 @@ pub(crate) struct NamedUsageRow {
 
 /// Names the rule of each row. People know a rule of the database by its name; its identity is a UUID.
 pub(crate) fn name_rules(rows: Vec<UsageRow>, rules: &RuleSet) -> Vec<NamedUsageRow> {
-    let mut names: HashMap<String, String> = HashMap::new();
-    let mut named = Vec::with_capacity(rows.len());
-    for row in rows {
-        let name = names.entry(row.rule.clone()).or_insert_with(|| name_of_rule(&row.rule, rules));
-        let rule = name.clone();
-        named.push(NamedUsageRow { row, rule });
-    }
-    named
+    let mut known: HashMap<String, String> = HashMap::new();
+    let with_name = |row: UsageRow| {
+        let rule = known.entry(row.rule.clone()).or_insert_with(|| name_of_rule(&row.rule, rules));
+        NamedUsageRow { rule: rule.clone(), row }
+    };
+    rows.into_iter().map(with_name).collect()
 }
 
 /// Writes a row as a line of CSV.
