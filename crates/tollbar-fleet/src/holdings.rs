@@ -371,14 +371,14 @@ impl Holding {
             let latest = self.latest.unwrap_or(StoreNews::NONE);
             let remaining = latest.remaining.saturating_add(held - cost);
             let remaining = remaining.min(self.policy.capacity());
-            return Taking::Paid(taken, self.decision(Outcome::Allow, remaining));
+            return Taking::Paid(taken, self.decision(Outcome::Allow, remaining, now_us));
         }
         if held > 0 || now_us < self.exact_until_us || now_us >= self.paused_until_us {
             return Taking::Exact;
         }
         let retry_at_us = self.latest.map_or(0, |latest| latest.retry_at_us);
         let retry_after_us = retry_at_us.max(self.paused_until_us) - now_us;
-        Taking::Denied(self.decision(Outcome::Deny { retry_after_us }, 0))
+        Taking::Denied(self.decision(Outcome::Deny { retry_after_us }, 0, now_us + retry_after_us))
     }
 
     fn take_oldest(&mut self, hash: u64, cost: u64) -> TakenTokens {
@@ -442,8 +442,11 @@ impl Holding {
             && self.rate.tokens_per(micros(self.terms.period), now_us) < DEMOTION_TOKENS
     }
 
-    fn decision(&self, outcome: Outcome, remaining: u64) -> Decision {
+    /// A decision whose reset is the store's. A pause may outlast it, and no reset is before `earliest_us`, when the same
+    /// request may pass.
+    fn decision(&self, outcome: Outcome, remaining: u64, earliest_us: u64) -> Decision {
         let reset_at = self.latest.unwrap_or(StoreNews::NONE).reset_at;
+        let reset_at = reset_at.max(Timestamp::from_micros(earliest_us));
         Decision::new(outcome, self.policy.limit(), remaining, reset_at)
     }
 }

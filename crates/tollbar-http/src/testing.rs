@@ -16,10 +16,14 @@ pub(crate) fn rules(yaml: &str) -> RuleSet {
 }
 
 pub(crate) fn engine(yaml: &str) -> (Engine, ManualClock) {
+    engine_of(rules(yaml))
+}
+
+pub(crate) fn engine_of(rules: RuleSet) -> (Engine, ManualClock) {
     let clock = ManualClock::at(START);
     // A small store: properties make hundreds of engines.
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build();
-    (Engine::builder(rules(yaml)).store(Arc::new(store)).clock(clock.clone()).build(), clock)
+    (Engine::builder(rules).store(Arc::new(store)).clock(clock.clone()).build(), clock)
 }
 
 pub(crate) fn check(engine: &AsyncEngine, cost: u64) -> Verdict {

@@ -71,7 +71,7 @@ impl ExportStream {
     async fn write_page(&mut self, page: &PageRequest) -> Result<(), Problem> {
         let Self { admin, actor, filter, format, totals, text, next } = self;
         let Some(totals) = totals else {
-            let page = usage::list_rows(admin, actor, filter.clone(), page).await?;
+            let page = usage::list_daily(admin, actor, filter.clone(), page).await?;
             for row in &page.rows {
                 match format {
                     Format::Csv => write_csv(row, text),

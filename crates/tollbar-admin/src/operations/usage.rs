@@ -12,6 +12,7 @@ use super::{Admin, sub_limit};
 use crate::database::{Page, PageRequest, UsageFilter, UsageGroup, UsageTotal};
 use crate::operations::auth::access::{Actor, Permission, Reach};
 use crate::operations::text_fields;
+use crate::usage::format::{NamedUsageRow, name_rules};
 use tollbar_daemon::problem::Problem;
 use tollbar_daemon::protocol::http::IncompleteUsage;
 use tollbar_daemon::rfc3339::Rfc3339;
@@ -209,17 +210,18 @@ pub(crate) fn list_top_denied(
     Ok(TopDenied { items })
 }
 
-/// A page of what was used.
+/// A page of what was used, with the names of its rules.
 pub(crate) async fn list_daily(
     admin: &Admin,
     actor: &Actor,
     filter: UsageFilter,
     page: &PageRequest,
-) -> Result<Page<UsageRow>, Problem> {
-    list_rows(admin, actor, filter, page).await
+) -> Result<Page<NamedUsageRow>, Problem> {
+    let Page { rows, next } = list_rows(admin, actor, filter, page).await?;
+    Ok(Page { rows: name_rules(rows, &admin.daemon.engine.rules()), next })
 }
 
-/// A page of rows, as exports and pages read them.
+/// A page of rows, for those that add them up.
 pub(crate) async fn list_rows(
     admin: &Admin,
     actor: &Actor,

@@ -1,22 +1,44 @@
 //! Usage for other programs: CSV for tables, and JSON lines.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tollbar_daemon::rfc3339::Date;
 use tollbar_daemon::usage::UsageRow;
 use tollbar_rules::RuleSet;
 
 /// The first line of CSV.
-pub(crate) const CSV_HEADER: &str =
-    "day,tenant,subject,ruleId,admitted,denied,client,tier,admittedRequests,deniedRequests\r\n";
+pub(crate) const CSV_HEADER: &str = "day,tenant,subject,ruleId,admitted,denied,client,tier,admittedRequests,deniedRequests,rule\r\n";
+
+/// What was used in one day, with the name of its rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Daily")]
+pub(crate) struct NamedUsageRow {
+    #[serde(flatten)]
+    pub(crate) row: UsageRow,
+    /// The name of the rule; its identity if no rule in force has it.
+    pub(crate) rule: String,
+}
+
+/// Names the rule of each row. People know a rule of the database by its name; its identity is a UUID.
+pub(crate) fn name_rules(rows: Vec<UsageRow>, rules: &RuleSet) -> Vec<NamedUsageRow> {
+    let mut known: HashMap<String, String> = HashMap::new();
+    let with_name = |row: UsageRow| {
+        let rule = known.entry(row.rule.clone()).or_insert_with(|| name_of_rule(&row.rule, rules));
+        NamedUsageRow { rule: rule.clone(), row }
+    };
+    rows.into_iter().map(with_name).collect()
+}
 
 /// Writes a row as a line of CSV.
-pub(crate) fn write_csv(row: &UsageRow, to: &mut String) {
+pub(crate) fn write_csv(usage: &NamedUsageRow, to: &mut String) {
+    let NamedUsageRow { row, rule } = usage;
     let mut line = CsvLine::new(to);
     line.field(&Date(row.day).to_string()).field(&row.tenant).field(&row.subject).field(&row.rule);
     line.number(row.admitted_cost).number(row.denied_cost).field(&row.client).field(&row.tier);
-    line.number(row.admitted_requests).number(row.denied_requests);
+    line.number(row.admitted_requests).number(row.denied_requests).field(rule);
     line.end();
 }
 
@@ -78,8 +100,8 @@ impl<'t> CsvLine<'t> {
 mod tests {
     use super::*;
 
-    fn row(tenant: &str, subject: &str) -> UsageRow {
-        UsageRow {
+    fn row(tenant: &str, subject: &str) -> NamedUsageRow {
+        let row = UsageRow {
             day: 20_773,
             tenant: tenant.to_owned(),
             subject: subject.to_owned(),
@@ -90,7 +112,8 @@ mod tests {
             tier: tenant.to_owned(),
             admitted_requests: -3,
             denied_requests: 4,
-        }
+        };
+        NamedUsageRow { row, rule: "=per client".to_owned() }
     }
 
     #[test]
@@ -107,9 +130,9 @@ mod tests {
             write_csv(&row(tenant, subject), &mut text);
             let ([tenant, subject], max) = (expected, i64::MAX);
             let who = format!("2026-11-16,{tenant},{subject},per_client");
-            assert_eq!(text, format!("{who},12,{max},{subject},{tenant},-3,4\r\n"));
+            assert_eq!(text, format!("{who},12,{max},{subject},{tenant},-3,4,'=per client\r\n"));
         }
-        assert_eq!(CSV_HEADER.split(',').count(), 10);
+        assert_eq!(CSV_HEADER.split(',').count(), 11);
     }
 
     #[test]
@@ -122,7 +145,7 @@ mod tests {
         let line = |at: usize| {
             format!(
                 "{{\"day\":\"2026-11-16\",{},\"ruleId\":\"per_client\",\"admitted\":12,\"denied\":{},{},\
-                 \"admittedRequests\":-3,\"deniedRequests\":4}}\n",
+                 \"admittedRequests\":-3,\"deniedRequests\":4,\"rule\":\"=per client\"}}\n",
                 who[at],
                 i64::MAX,
                 tail[at]

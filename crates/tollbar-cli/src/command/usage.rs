@@ -186,7 +186,7 @@ fn table(days: &[Value]) -> String {
         ("ADMITTED", "admitted"),
         ("DENIED", "denied"),
         ("REQUESTS", "admittedRequests"),
-        ("RULE ID", "ruleId"),
+        ("RULE", "rule"),
     ];
     columns(&fields, days, "no usage has been written")
 }

@@ -8,8 +8,10 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use crate::admin_daemon::{first_token, send};
+use crate::admin_daemon::{AdminDaemon, first_token, send};
 use crate::common::{Daemon, Scratch, serve, status};
+use serde_json::json;
+use tollbar_admin::database::{DatabaseLocation, Repository, UsageRow};
 use tollbar_proto::client::Client;
 use tollbar_proto::v1::CheckRequest;
 pub(crate) use web_session::WebSession;
@@ -323,8 +325,7 @@ pub(crate) const EVIL: [&str; 5] = [
 pub(crate) fn deny_evil(daemon: &Daemon) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for name in EVIL {
-        let json =
-            serde_json::json!({ "path": "/once", "attributes": { "user": name } }).to_string();
+        let json = json!({ "path": "/once", "attributes": { "user": name } }).to_string();
         assert_eq!(status(&daemon.post("/v1/check", &json)), 200);
         assert_eq!(status(&daemon.post("/v1/check", &json)), 429);
         let mut resp = TcpStream::connect(daemon.address("resp")).unwrap();
@@ -442,7 +443,7 @@ fn a_key_of_the_list_is_the_key_that_is_counted() {
     let (daemon, token) = started(&scratch, rules);
     let admin = WebSession::signed_in(&daemon, &token);
     let check = |path: &str, name: &str, value: &str| {
-        let json = serde_json::json!({ "path": path, "attributes": { name: value } });
+        let json = json!({ "path": path, "attributes": { name: value } });
         status(&daemon.post("/v1/check", &json.to_string()))
     };
     for (path, name, value) in
@@ -495,4 +496,43 @@ fn usage_is_a_page_and_a_file() {
     {
         assert_eq!(status(&admin.get(path)), 400, "{path}");
     }
+}
+
+#[tokio::test]
+async fn the_page_of_usage_counts_a_request_once_and_adds_up_no_tokens_of_different_rules() {
+    let admin = AdminDaemon::open("dashboard-usage-sums", RULES);
+    let id = admin.rule(&json!({ "name": "search", "maxRequests": 5, "windowSeconds": 60 }));
+    let row = |rule: &str, tokens: i64, requests: i64| UsageRow {
+        day: 20_000,
+        tenant: "acme".to_owned(),
+        subject: "user:7".to_owned(),
+        rule: rule.to_owned(),
+        admitted_cost: tokens,
+        denied_cost: 0,
+        client: "user:7".to_owned(),
+        tier: "gold".to_owned(),
+        admitted_requests: requests,
+        denied_requests: 0,
+    };
+    let place: DatabaseLocation = admin.database.parse().unwrap();
+    let repository = Repository::open(&place).await.unwrap();
+    // Three requests under two rules, of which the first has the requests.
+    repository.add_usage("elsewhere", 1, &[row(&id, 700, 3), row("once", 40, 0)]).await.unwrap();
+
+    let web = WebSession::signed_in(&admin.daemon, &admin.token);
+    let page = |by: &str| web.get(&format!("/usage?from=2024-10-04&to=2024-10-04&by={by}"));
+    for (by, name) in [("tenant", "acme"), ("client", "user:7"), ("tier", "gold")] {
+        let page = page(by);
+        assert!(page.contains("Requests admitted</span> <span class=\"num\">3</span>"), "{page}");
+        let group = page.split("<th scope=\"row\">").nth(1).unwrap();
+        assert!(group.contains(name) && group.contains("<td class=\"num\">3</td>"), "{group}");
+        assert!(group.contains("search: 700, once: 40"), "{group}");
+        assert!(!page.contains("740") && !page.contains(&id), "{page}");
+    }
+    let page = page("rule");
+    for (name, tokens) in [("search", 700), ("once", 40)] {
+        let row = page.split("<th scope=\"row\">").find(|row| row.contains(name)).unwrap();
+        assert!(row.contains(&format!("<td class=\"num\">{tokens}</td>")), "{row}");
+    }
+    assert!(!page.contains("740") && !page.contains(&id), "{page}");
 }

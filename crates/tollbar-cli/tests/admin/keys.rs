@@ -1,5 +1,7 @@
 //! One key at a time: looked at, made fresh, banned, boosted; and what was used.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use tollbar_admin::database::{DatabaseLocation, Repository, UsageRow};
 
@@ -269,7 +271,7 @@ async fn what_was_used_is_exported_in_pages_of_the_database() {
         "{}",
         &body[..90]
     );
-    assert_eq!(body.matches("user:02499,five,2499,1,user:9,,1,0").count(), 1);
+    assert_eq!(body.matches("user:02499,five,2499,1,user:9,,1,0,five").count(), 1);
     let lines = admin.ask("GET", &format!("{export}&format=jsonl&tenant=acme"), &Value::Null);
     let body = lines.body;
     let sum: u64 = body
@@ -321,4 +323,47 @@ async fn what_was_used_is_exported_in_pages_of_the_database() {
         told.problem(400, "bad_request");
     }
     assert_eq!(admin.get(&format!("{RULES}/five"))["name"], "five");
+}
+
+/// The identity of a rule of the database is a UUID, which tells nobody what was used.
+#[tokio::test]
+async fn usage_under_a_rule_of_the_database_shows_the_name_of_the_rule() {
+    let admin = AdminDaemon::open("usage-names", FILE);
+    let id = admin.rule(&json!({ "name": "search", "maxRequests": 5, "windowSeconds": 60 }));
+    let place: DatabaseLocation = admin.database.parse().unwrap();
+    let repository = Repository::open(&place).await.unwrap();
+    let row = |rule: &str| UsageRow {
+        day: 20_000,
+        tenant: String::new(),
+        subject: "user:7".to_owned(),
+        rule: rule.to_owned(),
+        admitted_cost: 3,
+        denied_cost: 0,
+        client: "user:7".to_owned(),
+        tier: String::new(),
+        admitted_requests: 1,
+        denied_requests: 0,
+    };
+    // A rule that was deleted has no name any more.
+    repository.add_usage("elsewhere", 1, &[row(&id), row("deleted")]).await.unwrap();
+
+    let daily = admin.get("/v1/rate-limit/usage/daily?to=2024-10-31");
+    let names: BTreeMap<&str, &str> = (daily["items"].as_array().unwrap().iter())
+        .map(|item| (item["ruleId"].as_str().unwrap(), item["rule"].as_str().unwrap()))
+        .collect();
+    assert_eq!(names, [(&*id, "search"), ("deleted", "deleted")].into());
+    let export = "/v1/rate-limit/usage/export?to=2024-10-31";
+    let csv = admin.ask("GET", export, &Value::Null).body;
+    assert!(csv.contains(&format!("user:7,{id},3,0,user:7,,1,0,search\r\n")), "{csv}");
+    let lines = admin.ask("GET", &format!("{export}&format=jsonl"), &Value::Null).body;
+    assert!(lines.contains(r#""rule":"search""#), "{lines}");
+
+    let server = format!("http://{}", admin.daemon.address("admin"));
+    for args in [&["usage"][..], &["usage", "export", "--format", "table"]] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollbar"));
+        command.args(args).args(["--to", "2024-10-31", "--server", &server]);
+        let output = command.env("TOLLBAR_TOKEN", &admin.token).output().unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(told.contains("search") && !told.contains(&id), "{args:?}: {told}");
+    }
 }

@@ -1,5 +1,7 @@
 //! Usage, from the answers of the real daemon to its database: all of it, once.
 
+mod protocols;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -156,6 +158,7 @@ fn whatever_the_wire_usage_is_counted() {
 fn a_killed_daemon_loses_no_more_than_since_its_last_write_and_the_next_doubles_nothing() {
     let scratch = Scratch::new("metering-killed");
     let flags = ["--usage-flush", "10ms", "--node", "edge-1"];
+    let clock = tollbar::SystemClock::new();
     let mut asked = 0;
     let mut sure = 0;
     for round in 0..4 {
@@ -166,9 +169,12 @@ fn a_killed_daemon_loses_no_more_than_since_its_last_write_and_the_next_doubles_
         };
         (0..10).for_each(&mut ask);
         // It has been written once it is there; what was asked before an earlier write is in it.
+        let began = tollbar::Clock::now(&clock);
         while written(&scratch).0 < sure + 10 {
             thread::yield_now();
         }
+        let took = tollbar::Clock::now(&clock).since(began);
+        assert!(took < FLUSH_DEFAULT, "--usage-flush had no effect: it took {took:?}");
         sure = written(&scratch).0;
         (10..15).for_each(&mut ask);
         daemon.process.kill().unwrap();
@@ -347,6 +353,9 @@ fn a_request_whose_client_hung_up_before_the_answer_is_metered_once_when_it_is_s
     // 1 and 3 to begin with, and 3 by each of the two.
     assert_eq!(written(&scratch), (10, 0));
 }
+
+/// How often usage is written unless `--usage-flush` says so, less two seconds for a busy machine.
+const FLUSH_DEFAULT: Duration = Duration::from_secs(8);
 
 /// How often nodes of the fleet write.
 const FLUSH: &str = "50ms";

@@ -97,6 +97,25 @@ fn tokens_are_spent_and_then_the_store_is_asked() {
     assert_eq!(one.holdings.fates.tokens_spent, 125);
 }
 
+/// A pause may outlast the window of which the store had told.
+#[test]
+fn no_reset_is_before_the_retry_after_and_none_has_passed() {
+    // The store said at 1 ms that the counter resets 9 us after 0, and that it has nothing left.
+    let mut one = One::with_tokens(100);
+    let Taking::Paid(_, allowed) = one.take(100, 2 * MS).outcome else {
+        panic!("100 are held");
+    };
+    assert_eq!(allowed.reset_at(), Some(Timestamp::from_micros(2 * MS)));
+    let Taking::Denied(denied) = one.take(1, 3 * MS).outcome else {
+        panic!("a partial loan is followed by a pause");
+    };
+    let Outcome::Deny { retry_after_us } = denied.outcome() else {
+        panic!("{denied:?}");
+    };
+    assert!(retry_after_us > 50 * MS, "{denied:?}");
+    assert_eq!(denied.reset_at(), Some(Timestamp::from_micros(3 * MS + retry_after_us)));
+}
+
 #[test]
 fn one_question_is_under_way_at_a_time() {
     let mut one = One::with_tokens(125);

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use sfv::{BareItem, Item, List, ListEntry, Parser};
-use tollbar::Clock as _;
+use tollbar::{Clock as _, ManualClock};
+use tollbar_rules::{Effect, Engine, Override, Request};
 
 use super::*;
-use crate::testing::{START, check, engine, engine_without_store};
+use crate::testing::{START, check, engine, engine_of, engine_without_store, rules};
 
 fn written(style: HeaderStyle, verdict: &Verdict, now: Timestamp) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -276,19 +277,43 @@ fn name_of(entry: &ListEntry) -> (String, Vec<(String, u64)>) {
     (name.as_str().to_owned(), params.collect())
 }
 
-/// Limits of each algorithm, but for permits.
-const LIMITS: [&str; 10] = [
-    "limit: 5/10s",
-    "limit: 7/3s, burst: 20",
-    "limit: 0.3/s, burst: 2",
-    "limit: 5/10s, algorithm: leaky_bucket",
-    "limit: 2/s, queue: 3",
-    "limit: 5/10s, algorithm: fixed_window",
-    "limit: 5/10s, algorithm: fixed_window, staggered: true",
-    "limit: 5 per calendar day",
-    "limit: 5/10s, algorithm: sliding_window_strict",
-    "limit: 5/10s, algorithm: sliding_window_log",
+/// Limits of each algorithm, but for permits: alone, in pairs, by tiers, and warming up. Each takes a cost of 4, also at half
+/// of its size.
+const LIMITS: [&str; 17] = [
+    "limit: 8/10s",
+    "limit: 15/3s, burst: 20",
+    "limit: 0.3/s, burst: 8",
+    "limit: 8/10s, algorithm: leaky_bucket",
+    "limit: 8/s, queue: 7",
+    "limit: 8/10s, algorithm: fixed_window",
+    "limit: 8/10s, algorithm: fixed_window, staggered: true",
+    "limit: 8 per calendar day",
+    "limit: 8/10s, algorithm: sliding_window_strict",
+    "limit: 8/10s, algorithm: sliding_window_log",
+    "limit: [8/10s, 20/min, 100/h]",
+    "limit: [8/10s, 20/min], algorithm: fixed_window",
+    "limit: [{ limit: 15/3s, burst: 20 }, 60/min, 100 per calendar day]",
+    "tiers: { free: 8/10s, gold: [9/7s, 30/min], default: free }",
+    "limit: 20/10s, cost: 2",
+    "limit: 16/10s, warm_up: { start: 8, over: 30s, steps: 3 }",
+    "limit: 16/10s, burst: 16, warm_up: { start: 8, over: 1min, steps: 4 }",
 ];
+
+/// An engine with one rule of each of these limits, for a client that is boosted. 100 leaves its limits as they are.
+fn boosted_engine(limits: &[&str], factor_percent: u32) -> (Engine, ManualClock) {
+    let mut yaml = "rules:\n".to_owned();
+    for (at, limit) in limits.iter().enumerate() {
+        writeln!(yaml, "  - {{ name: r{at}, {limit} }}").unwrap();
+    }
+    let boost = Override::new("ip:203.0.113.7", Effect::Boost { factor_percent });
+    engine_of(rules(&yaml).with_overrides(vec![boost]))
+}
+
+fn check_in_tier(engine: &Engine, tier: &str, cost: u64) -> Verdict {
+    let attributes = [("ip", "203.0.113.7"), ("tier", tier)];
+    let request = Request::new("GET", "/").unwrap().with_attributes(&attributes).unwrap();
+    engine.check(&request.with_cost(cost))
+}
 
 /// The number of a parameter in each item of a list.
 fn parameters(headers: &HeaderMap, header: &str, key: &str) -> Vec<u64> {
@@ -299,31 +324,31 @@ fn parameters(headers: &HeaderMap, header: &str, key: &str) -> Vec<u64> {
 }
 
 proptest! {
-    /// Whatever was answered, under one limit or several: a client that waits as headers say is not denied.
+    /// Whatever was answered, under one limit or several, in whatever tier, boosted or not: a client that waits as headers say
+    /// is not denied.
     #[test]
     fn a_client_that_waits_until_the_reset_is_not_denied(
         limits in prop::collection::vec(prop::sample::select(LIMITS.to_vec()), 1..4),
-        steps in prop::collection::vec((0_u64..8_000_000, 1_u64..3, 0..3_u8), 1..25),
+        factor_percent in prop::sample::select(vec![100, 50, 150, 333]),
+        steps in prop::collection::vec((0_u64..8_000_000, 1_u64..5, any::<bool>(), 0..3_u8), 1..25),
     ) {
-        let mut yaml = "rules:\n".to_owned();
-        for (at, limit) in limits.iter().enumerate() {
-            writeln!(yaml, "  - {{ name: r{at}, {limit} }}").unwrap();
-        }
-        let (engine, clock) = engine(&yaml);
-        for (later_us, cost, waits_for) in steps {
+        let (engine, clock) = boosted_engine(&limits, factor_percent);
+        for (later_us, cost, is_gold, waits_for) in steps {
+            let tier = if is_gold { "gold" } else { "free" };
             clock.advance(Duration::from_micros(later_us));
-            let verdict = check(&engine, cost);
+            let verdict = check_in_tier(&engine, tier, cost);
             let headers =
                 written(HeaderStyle::default().with_split(), &verdict, clock.now());
             let number = |name: &str| text(&headers, name).unwrap().parse::<u64>().unwrap();
             let wait = match waits_for {
                 0 => Timestamp::from_secs(number("x-ratelimit-reset")).since(clock.now()),
                 1 => Duration::from_secs(number("ratelimit-reset")),
-                // The longest of all limits that have no room left.
+                // The longest of all limits that have no room left for what the request costs there.
                 _ => {
                     let (left, times) =
                         (parameters(&headers, "ratelimit", "r"), parameters(&headers, "ratelimit", "t"));
-                    let used_up = left.iter().zip(&times).filter(|(left, _)| **left < cost);
+                    let most = cost * if limits.iter().any(|limit| limit.contains("cost: 2")) { 2 } else { 1 };
+                    let used_up = left.iter().zip(&times).filter(|(left, _)| **left < most);
                     let used_up = used_up.map(|(_, time)| *time).max().unwrap_or_default();
                     Duration::from_secs(used_up)
                 }
@@ -331,9 +356,11 @@ proptest! {
             if let Some(exact) = verdict.retry_after() {
                 prop_assert!(wait >= exact, "{wait:?} {headers:?}");
                 prop_assert!(number("retry-after") <= number("ratelimit-reset"), "{headers:?}");
+                // The exact reset of bodies is not before the exact wait either.
+                prop_assert!(verdict.reset_at().unwrap() >= clock.now().after(exact), "{headers:?}");
             }
             clock.advance(wait);
-            let verdict = check(&engine, cost);
+            let verdict = check_in_tier(&engine, tier, cost);
             prop_assert!(verdict.is_allowed(), "{wait:?} {headers:?} {:?}", verdict.summary());
         }
     }

@@ -64,6 +64,20 @@ fn names_are_read_in_either_case_and_written_in_camel_case() {
     assert!(error.unwrap_err().to_string().contains("did you mean `on_store_failure`?"));
 }
 
+/// JSON knows no difference between 5 and 5.0, and some languages write one for the other.
+#[test]
+fn a_cost_with_a_fraction_of_zero_is_a_whole_number() {
+    let file = |cost: &str| {
+        RuleFile::parse("r", &format!("rules: [{{ name: a, limit: 9/s, cost: {cost} }}]"))
+    };
+    assert_eq!(file("5.0").unwrap().rules.rules()[0].costs.default, 5);
+    file("5.5").unwrap_err();
+    let form = |cost: Value| from_json(json!({ "name": "a", "limit": "9/s", "cost": cost }));
+    assert_eq!(form(json!(5.0)).unwrap().costs.default, 5);
+    assert_eq!(form(json!({ "GET /x": 5.0 })).unwrap().costs.by_condition[0].1, 5);
+    form(json!(5.5)).unwrap_err();
+}
+
 /// `absent` is `not` of `present` within, and comes back as it is written in files.
 #[test]
 fn a_test_comes_back_in_its_shortest_form() {

@@ -9,7 +9,7 @@ use thiserror::Error;
 use tollbar::{Outcome, Timestamp};
 use tollbar_rules::{
     CheckOutcome, Criticality, InvalidRequest, Request, RuleSettlement, Summary, TokenError,
-    UsageError,
+    UsageError, whole_digits,
 };
 
 use super::frame::{ARGUMENTS_MAX, Arguments};
@@ -196,7 +196,8 @@ impl<'b> CheckOptions<'b> {
             match name.copied() {
                 Some(name @ "COST") => {
                     let value = value(name, &mut words)?;
-                    let cost = value.parse().map_err(|_| CheckError::Cost(excerpt(value)))?;
+                    let cost = whole_digits(value).and_then(|digits| digits.parse().ok());
+                    let cost = cost.ok_or_else(|| CheckError::Cost(excerpt(value)))?;
                     once(name, found.cost.replace(cost).is_none())?;
                 }
                 Some(name @ "TTL") => {

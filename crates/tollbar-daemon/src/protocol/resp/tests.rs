@@ -237,6 +237,14 @@ async fn permits_are_held_until_they_are_given_back() {
 }
 
 #[tokio::test]
+async fn a_cost_with_a_fraction_of_zero_is_a_whole_number() {
+    let check = |cost: &str| format!("TB.CHECK GET /v1/a COST {cost} WITH user 1");
+    let told = conversation(None, &[&*check("4.0"), &*check("4.5")]).await;
+    assert!(told[0].contains("$9\r\nremaining\r\n:6\r\n"), "{}", told[0]);
+    assert!(told[1].starts_with("-ERR the cost `4.5` is not a number from 0"), "{}", told[1]);
+}
+
+#[tokio::test]
 async fn a_reservation_is_committed_at_its_cost_or_cancelled_once() {
     let clock = clock();
     let mut session = Session::new(shared(&clock, None), 7, Peer::Unix);

@@ -37,6 +37,28 @@ fn a_reservation_is_settled_by_what_it_came_to_once() {
     assert_eq!(left(&daemon), 880);
 }
 
+/// JSON knows no difference between 5 and 5.0, and some languages write one for the other.
+#[test]
+fn a_cost_with_a_fraction_of_zero_is_a_whole_number() {
+    let daemon = TestDaemon::over(RULES, None);
+    for (path, body) in [
+        ("/v1/check", r#"{"attributes":{"user":"7"},"cost":5.0}"#),
+        ("/v1/check", r#"{"rule":"tokens","subject":"user:7","cost":5.000}"#),
+        ("/v1/check", r#"{"attributes":{"user":"7"},"cost":0.5e1}"#),
+        ("/v1/check/batch", r#"{"requests":[{"attributes":{"user":"7"},"cost":5.0}]}"#),
+    ] {
+        let before = left(&daemon).as_u64().unwrap();
+        assert_eq!(daemon.post(path, body).status, 200, "{path} {body}");
+        assert_eq!(left(&daemon), before - 5, "{path} {body}");
+    }
+    let body = r#"{"attributes":{"user":"7"},"cost":300.0}"#;
+    let receipt = text(&daemon.post("/v1/reserve", body), "receipt");
+    assert_eq!(left(&daemon), 680);
+    let commit = format!(r#"{{"receipt":"{receipt}","cost":120.0}}"#);
+    assert_eq!(daemon.post("/v1/commit", &commit).status, 200);
+    assert_eq!(left(&daemon), 860);
+}
+
 #[test]
 fn a_reservation_is_given_back_or_stands_as_it_is() {
     let daemon = TestDaemon::over(RULES, None);
