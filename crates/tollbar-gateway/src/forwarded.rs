@@ -148,30 +148,58 @@ fn dashed(name: &str) -> Cow<'_, str> {
 
 /// True for a header by which some proxy or some upstream is told who asks. The list is in `docs/guides/gateway.md`.
 fn is_identity_header(name: &str) -> bool {
-    name.starts_with("x-forwarded")
-        || name.starts_with("x-auth-request-")
+    let Some(name) = name.strip_prefix("x-") else {
+        return name.starts_with("ssl-client-")
+            || matches!(
+                name,
+                "cf-connecting-ip"
+                    | "cf-connecting-ipv6"
+                    | "client-cert"
+                    | "client-cert-chain"
+                    | "client-ip"
+                    | "fastly-client-ip"
+                    | "forwarded"
+                    | "proxy-client-ip"
+                    | "remote-email"
+                    | "remote-groups"
+                    | "remote-name"
+                    | "remote-user"
+                    | "true-client-ip"
+                    | "wl-proxy-client-ip"
+            );
+    };
+    FAMILIES.iter().any(|family| name.starts_with(family))
         || matches!(
             name,
-            "cf-connecting-ip"
-                | "cf-connecting-ipv6"
+            "appengine-user-ip"
+                | "azure-clientip"
+                | "client-cert"
                 | "client-ip"
-                | "fastly-client-ip"
-                | "forwarded"
+                | "cluster-client-ip"
+                | "envoy-external-address"
+                | "original-forwarded-for"
+                | "original-host"
+                | "original-url"
+                | "proxyuser-ip"
+                | "real-ip"
                 | "remote-user"
-                | "true-client-ip"
-                | "x-azure-clientip"
-                | "x-client-ip"
-                | "x-cluster-client-ip"
-                | "x-envoy-external-address"
-                | "x-original-forwarded-for"
-                | "x-original-host"
-                | "x-original-url"
-                | "x-real-ip"
-                | "x-remote-user"
-                | "x-rewrite-url"
-                | "x-user-id"
+                | "rewrite-url"
+                | "user-id"
+                | "webauth-user"
         )
 }
+
+/// How the names of identity headers begin behind `x-` where a proxy has several.
+const FAMILIES: [&str; 8] = [
+    "amzn-oidc-",
+    "auth-request-",
+    "authentik-",
+    "consumer-",
+    "forwarded",
+    "goog-authenticated-user-",
+    "ms-client-principal",
+    "ssl-client-",
+];
 
 /// The host that a client has asked for, by the URI, the header or both.
 ///

@@ -39,8 +39,11 @@ pub(crate) struct ClearAheadStatus {
     ahead_of_clock: Option<AheadOfClock>,
 }
 
+/// What the audit has as the rule and the subject of a clearing: it is of every counter that is ahead.
+const AUDITED: [&str; 2] = ["*", "counters ahead of the clock"];
+
 /// Clears counters that are ahead of the clock, for as long as `form` says: each when its client is denied.
-pub(crate) fn clear_ahead(
+pub(crate) async fn clear_ahead(
     admin: &Admin,
     actor: &Actor,
     form: &ClearAheadForm,
@@ -50,8 +53,11 @@ pub(crate) fn clear_ahead(
     if !(1..=SECONDS_MAX).contains(&seconds) {
         return Err(Problem::invalid_field("forSeconds", "send 1 to 86400, which is a day"));
     }
+    let ([rule, subject], name) = (AUDITED, actor.audit_name());
+    // It comes first: what is not written down is not done.
+    admin.repository.record_reset(rule, subject, &name).await?;
     admin.daemon.engine.clear_ahead_for(Duration::from_secs(seconds));
-    info!(actor = actor.audit_name(), seconds, "counters ahead of the clock are cleared");
+    info!(actor = name, seconds, "counters ahead of the clock are cleared");
     Ok(ClearAheadStatus::read(admin))
 }
 

@@ -62,6 +62,10 @@ fn a_counter_that_owes_more_than_it_can_is_seen_and_cleared() {
     let clearing = admin.ask("POST", CLEAR, &json!({ "forSeconds": 600 })).expect(200);
     assert!(clearing["clearingUntil"].is_string(), "{clearing}");
     admin.daemon.logged("counters ahead of the clock are cleared");
+    let audit = admin.get("/v1/rate-limit/audit");
+    let written = json!({ "ruleId": "*", "subject": "counters ahead of the clock", "reset": true });
+    assert_eq!(audit["items"][0]["after"], written, "{audit}");
+    assert!(audit["items"][0]["actor"].as_str().unwrap().starts_with("token:"), "{audit}");
 
     assert_eq!(admin.daemon.check("7"), 429, "the denial stands");
     assert_eq!([(); 7].map(|()| admin.daemon.check("7")), [200, 200, 200, 200, 200, 200, 429]);

@@ -74,6 +74,29 @@ fn warnings_are_told_and_found_only_if_asked() {
     assert_eq!(tollbar(&["rules", "check", "--strict", file.name()]).0, 1);
 }
 
+/// 31 of 32 spellings of `/login` reached a server that ignores case.
+#[test]
+fn login_paths_are_advised_about_until_the_file_says_how_paths_are_read() {
+    let advised = |head: &str, path: &str| {
+        let text = format!(
+            "{head}\nrules: [{{ name: a, limit: 9/min, match: {{ path: {path} }} }}, {{ name: b, limit: 9/s }}]"
+        );
+        let file = RulesFile::new("login", &text);
+        let (code, _, err) = tollbar(&["rules", "check", "--strict", file.name()]);
+        assert_eq!(code, 0, "advice is no warning: {err}");
+        err.contains(&format!(": advice: `{path}` looks like"))
+            && err.contains("`paths: { case: insensitive }`")
+            && err.contains("`paths: { matrix: strip }`")
+    };
+    for path in ["/login", "/api/v1/Sign-In", "/reset-password"] {
+        assert!(advised("", path), "{path}");
+        for paths in ["{ case: insensitive }", "{ matrix: strip }", "{ case: sensitive }"] {
+            assert!(!advised(&format!("paths: {paths}"), path), "{paths} {path}");
+        }
+    }
+    assert!(!advised("", "/search"));
+}
+
 #[test]
 fn misuse_is_told_apart() {
     let (code, _, err) = tollbar(&["rules", "check", "/no/such/file"]);

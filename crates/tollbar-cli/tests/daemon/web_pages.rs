@@ -1,9 +1,14 @@
 //! What web pages, forged requests and strangers can do to a daemon without tokens: nothing.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 
-use crate::common::{Daemon, Scratch, status};
+use tollbar_proto::client::Client;
+use tollbar_proto::v1::CheckRequest;
+
+use crate::common::{Daemon, Scratch, serve, status};
 
 const RULES: &str = "rules: [{ name: a, per: [user], limit: 2/day }]";
 const RESET: &str = r#"{"rule":"a","attributes":{"user":"7"}}"#;
@@ -114,4 +119,66 @@ fn a_right_token_passes_however_many_wrong_ones_came_before() {
     let log = daemon.rest_of_log();
     assert_eq!(log.matches("a token was refused").count(), 20, "{log}");
     assert!(!log.contains("wrong2"), "{log}");
+}
+
+/// Kubernetes mounts secrets so that every user can read them, so that is no error. A file that every user can write is.
+#[test]
+fn a_token_file_that_every_user_can_read_is_warned_of_and_one_to_write_is_refused() {
+    let scratch = Scratch::new("token-modes");
+    let tokens = scratch.secret("tokens", "0123456789abcdef");
+    for (mode, warned) in [(0o600, 0), (0o640, 0), (0o644, 1), (0o604, 1)] {
+        fs::set_permissions(&tokens, fs::Permissions::from_mode(mode)).unwrap();
+        let mut daemon = Daemon::start_logged(&["--token-file", &tokens]);
+        daemon.signal("TERM");
+        assert_eq!(daemon.wait(), 0);
+        let log = daemon.rest_of_log();
+        assert_eq!(log.matches("can read this file").count(), warned, "{mode:o}: {log}");
+    }
+    for mode in [0o602, 0o666, 0o622] {
+        fs::set_permissions(&tokens, fs::Permissions::from_mode(mode)).unwrap();
+        let output = serve(&["--check-config", "--token-file", &tokens]).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{mode:o}: {told}");
+        assert!(told.contains("chmod o-w"), "{mode:o}: {told}");
+    }
+}
+
+/// Wrong tokens of proxies and of clients of gRPC were neither counted nor logged, and had no limit.
+#[tokio::test]
+async fn wrong_tokens_over_forward_auth_and_grpc_are_limited_counted_and_logged() {
+    const TOKEN: &str = "0123456789abcdef";
+    let scratch = Scratch::new("wrong-tokens-elsewhere");
+    let tokens = scratch.file("tokens", TOKEN);
+    let mut daemon = Daemon::start_logged(&["--token-file", &tokens]);
+    let mut calls = Client::connect(format!("http://{}", daemon.address("grpc"))).unwrap().calls();
+    let mut call = async |token: &str| {
+        let mut request = tonic::Request::new(CheckRequest::default());
+        let value = format!("Bearer {token}").parse().unwrap();
+        request.metadata_mut().insert("authorization", value);
+        calls.check(request).await.map(drop).map_err(|status| status.message().to_owned())
+    };
+    let original = "x-original-uri: /\r\nx-original-method: GET\r\nx-real-ip: 192.0.2.1\r\n";
+    let ask = |daemon: &Daemon, token: &str| {
+        let lines = format!("{original}x-tollbar-token: {token}\r\n");
+        daemon.get_with("/v1/forward-auth/haproxy", &lines)
+    };
+    for turn in 0..20 {
+        let told = call("guess-over-grpc").await.unwrap_err();
+        assert_eq!(told.contains("too many wrong tokens"), turn >= 10, "{turn}: {told}");
+        let told = ask(&daemon, "asked-by-proxy");
+        assert_eq!(status(&told), 400);
+        assert_eq!(told.contains("too many wrong tokens"), turn >= 10, "{turn}: {told}");
+    }
+    assert_eq!(call(TOKEN).await, Ok(()));
+    assert_eq!(status(&ask(&daemon, TOKEN)), 200);
+    let metrics = daemon.get_with("/metrics", &format!("authorization: Bearer {TOKEN}\r\n"));
+    for (listener, count) in [("forward_auth", 20), ("grpc", 20), ("http", 0)] {
+        let line = format!("tollbar_auth_failures_total{{listener=\"{listener}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    // An open connection would hold up the stop.
+    drop(calls);
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(), 0);
+    assert_eq!(daemon.rest_of_log().matches("a token was refused").count(), 20);
 }

@@ -461,6 +461,41 @@ fn a_header_that_is_not_named_names_nobody_even_from_a_trusted_proxy() {
     assert!(!response.contains("192.0.2.2"), "{response}");
 }
 
+/// 31 of 32 spellings of `/login` reached an upstream that ignores case, past a limit of 3.
+#[test]
+fn no_spelling_of_a_path_gets_past_the_gateway() {
+    let (upstream, asked) = upstream();
+    let scratch = Scratch::new("gateway-spellings");
+    let rules = "paths: { case: insensitive, matrix: strip }
+rules: [{ name: guesses, match: { path: /login }, limit: 3/h }]";
+    let daemon = proxy(&upstream, &["--rules", &scratch.file("rules.yaml", rules)]);
+    let get = |path: &str| {
+        let stream = TcpStream::connect(daemon.address("proxy")).unwrap();
+        status(&exchange(
+            stream,
+            format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"),
+        ))
+    };
+    for path in ["/login%00", "/x%5C..%5Clogin"] {
+        assert_eq!(get(path), 400, "{path}");
+    }
+    let endings = ["", ";x", "/", "%3Bx", "/..;/login"];
+    let statuses: Vec<u16> = (0..32_u32)
+        .zip(endings.iter().cycle())
+        .map(|(bits, ending)| {
+            let spell = |(at, letter): (usize, char)| match bits >> at & 1 {
+                0 => letter,
+                _ => letter.to_ascii_uppercase(),
+            };
+            let login: String = "login".chars().enumerate().map(spell).collect();
+            get(&format!("/{login}{ending}"))
+        })
+        .collect();
+    assert_eq!(statuses, [vec![200; 3], vec![429; 29]].concat());
+    assert_eq!(asked.try_iter().count(), 3);
+    assert_eq!(get("/elsewhere"), 200);
+}
+
 #[test]
 fn headers_of_clients_count_for_nothing_and_do_not_reach_the_upstream() {
     let (upstream, _) = upstream();

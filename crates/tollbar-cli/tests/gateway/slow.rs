@@ -146,7 +146,7 @@ fn trusted_proxies_hold_any_number_and_the_clients_that_they_name_are_counted() 
     };
     let held = ["192.0.2.1", "192.0.2.1"].map(|client| begin_head(connect(client)));
     // Those two are read one after the other, in tasks of their own.
-    assert!((0..100_000).any(|_| is_closed_soon(&begin_head(connect("192.0.2.1")))));
+    assert!((0..500).any(|_| is_closed_soon(&begin_head(connect("192.0.2.1")))));
     assert_eq!(status(&exchange(connect("192.0.2.2"), GET)), 200);
     drop(held);
 }

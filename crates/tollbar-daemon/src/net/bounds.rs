@@ -21,7 +21,7 @@ pub struct Bounds {
     #[arg(long, env = "TOLLBAR_HEAD_TIMEOUT", value_name = "TIME", default_value = "30s")]
     pub head_timeout: DurationFlag,
 
-    /// For a request over HTTP to send its body
+    /// For a request over HTTP to send its body, and for a command over --resp to end once it has begun
     #[arg(long, env = "TOLLBAR_BODY_TIMEOUT", value_name = "TIME", default_value = "10s")]
     pub(crate) body_timeout: DurationFlag,
 

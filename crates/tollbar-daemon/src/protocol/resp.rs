@@ -76,12 +76,19 @@ impl Protocol for Resp {
             clippy::let_underscore_must_use,
             reason = "an error of the client's connection ends it, and it has ended"
         )]
-        let _ = converse(connection.stream, session, stopped).await;
+        let _ =
+            converse(connection.stream, session, connection.bounds.body_timeout.0, stopped).await;
     }
 }
 
-/// Answers until either end has enough. A connection on which nothing moves is the stream's business.
-async fn converse<S>(mut stream: S, mut session: Session, stopped: ShutdownSignal) -> io::Result<()>
+/// Answers until either end has enough. A connection on which nothing moves is the stream's business. One whose command
+/// has begun and does not end within `command_time` is closed.
+async fn converse<S>(
+    mut stream: S,
+    mut session: Session,
+    command_time: Duration,
+    stopped: ShutdownSignal,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -90,12 +97,15 @@ where
     let mut stop = stopped.clone();
     let mut stop = pin!(stop.wait());
     let mut admission = pin!(sleep(ADMISSION_TIME_MAX));
+    let mut late = pin!(sleep(command_time));
+    let mut has_begun = false;
     loop {
         input.make_room();
         let bytes_read = tokio::select! {
             biased;
             read = stream.read_buf(&mut input.bytes) => read?,
             () = &mut admission, if !session.is_authorized() => return Ok(()),
+            () = &mut late, if has_begun => return Ok(()),
             // Nothing that has arrived is unread: reading comes first.
             () = &mut stop => return end(stream).await,
         };
@@ -106,6 +116,8 @@ where
         loop {
             let progress = session.answer(input.unread(), &mut replies).await;
             input.take(progress.bytes);
+            // What is left is the beginning of another command.
+            has_begun &= progress.bytes == 0;
             // A client that never pauses must not keep a daemon from stopping.
             let is_over = stopped.is_stopping();
             if progress.next == NextStep::Read && !is_over && input.read_on(&mut stream).await? {
@@ -123,6 +135,11 @@ where
                 NextStep::End => return stream.shutdown().await,
             }
         }
+        let is_begun = !input.unread().is_empty();
+        if is_begun && !has_begun {
+            late.as_mut().reset(Instant::now() + command_time);
+        }
+        has_begun = is_begun;
         if was_admitted && !session.is_authorized() {
             admission.as_mut().reset(Instant::now() + ADMISSION_TIME_MAX);
         }

@@ -145,6 +145,10 @@ fn a_banned_network_denies_its_addresses_and_no_others() {
             assert!(is_banned(&everywhere.ask(&[("ip", "198.51.100.9")])), "beside {block}");
         }
     }
+    // A client that is an address and a user is in no network.
+    let two = "rules: [{ name: a, per: [ip, user], limit: 9/s }]";
+    let two = OverrideFixture::new(two, vec![under("a", ban("ip:203.0.113.0/24"))]);
+    assert!(!is_banned(&two.ask(&[("ip", "203.0.113.9"), ("user", "7")])));
     let mapped = OverrideFixture::new(text, vec![ban("ip:203.0.113.0/24")]);
     assert!(is_banned(&mapped.ask(&[("ip", "::ffff:203.0.113.9")])));
     assert!(!is_banned(&mapped.ask(&[("ip", "::ffff:203.0.114.9")])));

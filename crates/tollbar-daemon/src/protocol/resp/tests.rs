@@ -27,6 +27,7 @@ const RULES: &str = "rules:
   - { name: at_once, match: { path: /slow }, per: [user], limit: 1, algorithm: concurrency, lease: 30s }
 ";
 const TOKEN: &str = "0123456789abcdef";
+const COMMAND_TIME: Duration = Duration::from_secs(10);
 
 pub(super) fn shared(clock: &ManualClock, token: Option<&str>) -> Arc<RespState> {
     let store = Arc::new(MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build());
@@ -422,6 +423,7 @@ fn line(bytes: usize, token: Option<&str>) -> TestConnection {
     let served = tokio::spawn(converse(
         WriteCounter { stream, writes: Arc::clone(&writes) },
         session,
+        COMMAND_TIME,
         stopped,
     ));
     TestConnection { client, writes, served, stop: Some(stop) }
@@ -576,7 +578,8 @@ async fn when_the_daemon_stops_a_client_that_never_pauses_is_answered_and_ended(
     let passed = Arc::new(PassedBytes::default());
     let (stop, stopped) = ShutdownSignal::new();
     let session = Session::new(shared(&clock(), None), 1, Peer::Unix);
-    let served = tokio::spawn(converse(Endless(Arc::clone(&passed)), session, stopped));
+    let served =
+        tokio::spawn(converse(Endless(Arc::clone(&passed)), session, COMMAND_TIME, stopped));
     while passed.written.load(Ordering::Relaxed) == 0 {
         tokio::task::yield_now().await;
     }
@@ -607,4 +610,31 @@ async fn who_does_not_show_the_token_is_gone_after_a_while() {
     let start = Instant::now();
     known.client.read_to_end(&mut told).await.unwrap();
     assert_eq!(start.elapsed().as_secs(), ADMISSION_TIME_MAX.as_secs());
+}
+
+/// A command of one byte each second held its connection for a day, and each byte counted as a sign of life.
+#[tokio::test(start_paused = true)]
+async fn a_command_that_trickles_ends_its_connection_and_one_that_pauses_behind_it_does_not() {
+    let (second, almost) = (Duration::from_secs(1), COMMAND_TIME / 10 * 9);
+    let mut line = line(1 << 16, None);
+    // Each command has its own time, and between two of them any time may pass.
+    for _ in 0..3 {
+        let (begun, ended) = (&b"*1\r\n$4\r\nPI"[..], &b"NG\r\n"[..]);
+        line.client.write_all(begun).await.unwrap();
+        sleep(almost).await;
+        // The next command begins with the end of this one.
+        line.client.write_all(&[ended, begun].concat()).await.unwrap();
+        sleep(almost).await;
+        line.client.write_all(ended).await.unwrap();
+        sleep(10 * COMMAND_TIME).await;
+    }
+    let mut replies = [0; 6 * 7];
+    line.client.read_exact(&mut replies).await.unwrap();
+    assert_eq!(replies[..], *b"+PONG\r\n".repeat(6));
+    line.client.write_all(b"*2\r\n$4\r\nECHO\r\n$1000\r\n").await.unwrap();
+    let start = Instant::now();
+    while line.client.write_all(b"x").await.is_ok() && start.elapsed() < 10 * COMMAND_TIME {
+        sleep(second).await;
+    }
+    assert!(start.elapsed() <= COMMAND_TIME + second, "{:?}", start.elapsed());
 }
