@@ -84,9 +84,10 @@ fn lots(mut lots: Vec<Lot>) -> Vec<Lot> {
     lots
 }
 
-/// The lots after a reset of their counter; `None` if they are more than `tokens_max`.
+/// The lots after a reset of their counter; `None` if more than `tokens_max` were lent since the one before.
 fn lots_after_reset(all: &[Lot], tokens_max: u64) -> Option<Vec<Lot>> {
-    let tokens: u64 = all.iter().map(|lot| lot.tokens).sum();
+    let since = all.iter().filter(|lot| !lot.is_before_reset);
+    let tokens: u64 = since.map(|lot| lot.tokens).sum();
     let after = all.iter().map(|lot| Lot { is_before_reset: true, ..*lot });
     (tokens <= tokens_max).then(|| lots(after.collect()))
 }
