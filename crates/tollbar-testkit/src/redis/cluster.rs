@@ -105,6 +105,7 @@ impl RedisCluster {
     ///
     /// # Panics
     /// If a node refuses.
+    #[must_use]
     pub fn move_all_keys(&self) -> usize {
         let masters = self.masters();
         let mut moved = 0;
