@@ -1,6 +1,7 @@
 //! Four processes that borrow from a real Redis, and what goes wrong: one is killed, one is stopped for longer than
-//! a term, one hears late, Redis is started anew, the counters of a cluster move to other masters, and those are lost. Each writes down every admission with when it asked and when it
-//! was answered, by the machine's clock; the merged log is judged over every interval.
+//! a term, one hears late, and Redis is started anew; counters of a cluster move to other masters, and masters are lost.
+//! Each process writes down every admission with when it asked and when it was answered, by the machine's clock; the
+//! merged log is judged over every interval.
 
 mod member;
 
