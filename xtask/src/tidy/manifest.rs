@@ -280,6 +280,7 @@ mod tests {
             package("crates/t", "tollbar-testkit", &[("tollbar", false), ("xtask", false)]),
             package("xtask", "xtask", &[("serde_json", false), ("tollbar-testkit", false)]),
             package("crates/new", "tollbar-new", &[]),
+            package("crates/f", "tollbar-fleet", &[("tollbar-rules", true)]),
             package("fuzz", "tollbar-fuzz", &[("xtask", false)]),
         ]);
         let expected = [
