@@ -117,7 +117,7 @@ pub(crate) struct Fates {
 }
 
 /// The holdings of a process, or of a shard of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Holdings {
     by_hash: HashMap<u64, Holding>,
     count_max: usize,
@@ -127,7 +127,7 @@ pub(crate) struct Holdings {
     pub(crate) fates: Fates,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Holding {
     generation: u64,
     key: Arc<[u8]>,
@@ -480,5 +480,7 @@ fn pause_us(period_us: u64, jitter_ppm: u32) -> u64 {
     period_us / 2 + u64::try_from(jitter).unwrap_or(0)
 }
 
+#[cfg(test)]
+mod exploration;
 #[cfg(test)]
 mod tests;

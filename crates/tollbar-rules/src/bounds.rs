@@ -306,16 +306,21 @@ impl<'a> Counting<'a> {
         if accuracy == Accuracy::Local {
             return on_each_node(&self.part, nodes, length_us);
         }
+        let least = match self.accuracy.loan_terms() {
+            Some(terms) => least_of_loans(self.policy, &terms, length_us),
+            None => least(self.policy, length_us),
+        };
         AdmittedTokens {
             most: most(self.policy, length_us).map(|tokens| tokens.saturating_add(over_tokens)),
-            least: Some(least(self.policy, length_us).saturating_sub(under_tokens)),
+            least: Some(least.saturating_sub(under_tokens)),
         }
     }
 
     fn unreachable(&self, length_us: u64) -> AdmittedTokens {
-        // Tokens that were lent before are spent all the same.
+        // Tokens that were lent before are spent all the same. Without a cut, what was earned while the first of them
+        // were held is lent as well.
         let lent = match self.accuracy.accuracy {
-            Accuracy::Loaned(_) => self.policy.capacity(),
+            Accuracy::Loaned(_) => self.policy.capacity().saturating_add(self.accuracy.over_tokens),
             _ => 0,
         };
         let admitted = match self.on_outage {
@@ -414,6 +419,22 @@ fn least(policy: &Policy, length_us: u64) -> u64 {
         }
         _ => 0,
     }
+}
+
+/// [`least`] of a limit that is lent. After a loan that was smaller than what was asked for, a node denies for a while by
+/// itself, and what the counter has meanwhile is spent after that: an interval may end in such a pause.
+fn least_of_loans(policy: &Policy, terms: &LoanTerms, length_us: u64) -> u64 {
+    let pause_us = micros(terms.pause_max());
+    let rest_us = length_us.saturating_sub(pause_us);
+    let tokens = least(policy, rest_us);
+    let PolicyParts::SlidingWindow { limit, window_us, .. } = policy.parts(b"") else {
+        return tokens;
+    };
+    // What a sliding window has not admitted by its end weighs nothing in the next, and is lost. Every window may end in
+    // a pause, and with a loan that arrives too late: 400/s and pauses of 150 ms lose 2 x 60.
+    let lost = portion(limit, pause_us, window_us).saturating_add(1).saturating_mul(2);
+    let windows = (rest_us / window_us).saturating_sub(1);
+    tokens.saturating_sub(lost.saturating_mul(windows))
 }
 
 /// The rate, but for one token. A bucket that becomes full between two microseconds loses what it would have earned.

@@ -76,6 +76,9 @@ const TESTKIT: &str = "tollbar-testkit";
 /// The store that whatever is built upon rules, or upon another store, may be tested over.
 const TESTED_OVER: &str = "tollbar-redis";
 
+/// A crate whose tests hold the bounds that rules state against what it does.
+const JUDGED_BY_RULES: (&str, &str) = ("tollbar-fleet", "tollbar-rules");
+
 /// Other limiters: measured against, never built upon.
 const PEERS: &[&str] =
     &["governor", "leaky-bucket", "limitador", "ratelimit", "throttlecrab", "tower_governor"];
@@ -184,7 +187,9 @@ pub(crate) fn layers(tree: &Tree) -> Vec<Finding> {
             let is_itself = dependency.is_dev && target == name;
             let is_upon_rules = below.contains(&"tollbar-rules") || name == "tollbar-fleet";
             let is_tested_over = dependency.is_dev && target == TESTED_OVER && is_upon_rules;
-            let is_allowed = below.contains(&target) || is_judge || is_itself || is_tested_over;
+            let is_judged_by_rules = dependency.is_dev && (name, target) == JUDGED_BY_RULES;
+            let is_tested_with = is_judge || is_itself || is_tested_over || is_judged_by_rules;
+            let is_allowed = below.contains(&target) || is_tested_with;
             if ours.contains(target) && !is_allowed {
                 let message = format!("`{name}` may not depend on `{target}`; point the other way");
                 findings.push(package.finding(tree, target, message));
@@ -275,6 +280,7 @@ mod tests {
             package("crates/t", "tollbar-testkit", &[("tollbar", false), ("xtask", false)]),
             package("xtask", "xtask", &[("serde_json", false), ("tollbar-testkit", false)]),
             package("crates/new", "tollbar-new", &[]),
+            package("crates/f", "tollbar-fleet", &[("tollbar-rules", true)]),
             package("fuzz", "tollbar-fuzz", &[("xtask", false)]),
         ]);
         let expected = [

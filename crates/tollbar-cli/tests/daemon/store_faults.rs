@@ -265,3 +265,61 @@ fn daemons_of_one_database_in_different_namespaces_are_told() {
     end(second);
     end(first);
 }
+
+/// A rolling upgrade. A node of a version before loans takes the counter of a loaned key for corrupt; it follows the
+/// database and reports there, and does not say that it knows loans.
+#[test]
+fn while_a_node_of_an_older_version_is_there_no_counter_is_lent_from() {
+    let (scratch, redis) = (Scratch::new("loans-upgrade"), RedisProcess::start());
+    let rules = scratch.file(
+        "rules.yaml",
+        "rules: [{ name: lent, per: [user], limit: { limit: 200/s, burst: 200000 }, accuracy: conservative }]",
+    );
+    let database = scratch.path("rules.sqlite");
+    let start = |node: &str| {
+        let own = ["--rules", &rules, "--database", &database, "--node", node];
+        start_logged(&[store_args(&redis.url()), own.map(str::to_owned).to_vec()].concat())
+    };
+    let sqlite = |statement: &str| {
+        // The daemon writes as well.
+        (0..1_000)
+            .find_map(|_| {
+                rusqlite::Connection::open(&database)
+                    .and_then(|sqlite| sqlite.execute(statement, []))
+                    .ok()
+            })
+            .expect("the database can be written")
+    };
+    let is_lent = |daemon: &Daemon, user: &str| {
+        let body = format!(r#"{{"attributes":{{"user":"{user}"}}}}"#);
+        let response = daemon.post("/v1/check", &body);
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+        response.contains(r#""source":"loan""#)
+    };
+    // Names of counters are not text, so the server counts their bytes.
+    let state_bytes = || {
+        let sizes = "local sizes = {} \
+                     for at, key in ipairs(redis.call('KEYS', 'tollbar1{*')) do \
+                     sizes[at] = redis.call('STRLEN', key) end return sizes";
+        let sizes = redis.ask(&["EVAL", sizes, "0"]);
+        sizes.lines().filter_map(|size| size.trim().parse::<u64>().ok()).collect::<Vec<_>>()
+    };
+    // The first of the new version makes the table what it is. There is an older node that reported just now.
+    end(start("new"));
+    sqlite("DELETE FROM rate_limit_nodes");
+    sqlite(
+        "INSERT INTO rate_limit_nodes (node, revision, seen_at) \
+         VALUES ('old', 0, CAST(unixepoch('subsec') * 1000000 AS INTEGER))",
+    );
+    let upgraded = start("new");
+    assert!(!(0..2_000).any(|_| is_lent(&upgraded, "hot")), "it lends beside an older version");
+    assert_eq!(metric(&upgraded, "tollbar_lending"), 0);
+    // What an older version reads: a tag, when the debt is paid, and a part of a microsecond.
+    assert_eq!(state_bytes(), [12]);
+    // The last node is upgraded.
+    sqlite("DELETE FROM rate_limit_nodes WHERE node = 'old'");
+    assert!((0..1_000_000).any(|_| is_lent(&upgraded, "hot")), "it never lends");
+    assert_eq!(metric(&upgraded, "tollbar_lending"), 1);
+    assert_eq!(state_bytes(), [19], "now it has a cut");
+    end(upgraded);
+}

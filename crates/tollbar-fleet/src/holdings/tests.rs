@@ -349,4 +349,6 @@ fn lots_are_bounded() {
 fn a_pause_is_half_a_period_to_one_and_a_half() {
     let period_us = micros(Duration::from_millis(100));
     assert_eq!([0, 1_000_000].map(|jitter| pause_us(period_us, jitter)), [50 * MS, 150 * MS]);
+    let terms = terms(&policy());
+    assert_eq!(pause_us(micros(terms.period), 1_000_000), micros(terms.pause_max()));
 }

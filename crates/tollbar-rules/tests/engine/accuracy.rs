@@ -79,6 +79,19 @@ fn a_boost_is_divided_and_lent_as_well() {
     assert_eq!((limit, terms.term), (50, Duration::from_millis(800)));
 }
 
+/// Tokens that are held are for those who may have them: a lending store is not asked at all.
+#[test]
+fn a_ban_is_decided_before_any_token_is_taken() {
+    let (store, engine) =
+        node(&format!("rules: [{{ name: a, {BUCKET}, accuracy: conservative }}]"));
+    let bans = vec![Override::new("user:1", Effect::Ban)];
+    engine.replace(engine.rules().with_overrides(bans)).unwrap();
+    assert!(!check(&engine, "GET / user=1").is_allowed());
+    assert_eq!(store.take_asked(), []);
+    assert!(check(&engine, "GET / user=2").is_allowed());
+    assert_eq!(store.take_asked().len(), 1);
+}
+
 #[test]
 fn counters_in_this_process_are_exact_whatever_the_rules_say() {
     let text = "nodes: 4\nrules: [{ name: a, limit: 8/h, accuracy: local }]";

@@ -238,6 +238,13 @@ impl LoanTerms {
         })
     }
 
+    /// The longest time for which a borrower denies by itself after it got fewer tokens than it asked for: one period
+    /// and a half.
+    #[must_use]
+    pub fn pause_max(&self) -> Duration {
+        self.period * 3 / 2
+    }
+
     /// A loan of `tokens` on these terms.
     #[must_use]
     pub fn request(&self, tokens: u64) -> LoanRequest {

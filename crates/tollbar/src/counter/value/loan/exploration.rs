@@ -37,6 +37,18 @@ enum Mutant {
     LifeFromReply,
     /// A lot's life does not end with the window that it was charged in.
     LotOutlivesWindow,
+    /// A cut that is larger than the tolerance, after a change of the limit, counts as none.
+    CutAboveToleranceIgnored,
+    /// A cost that does not fit beneath the cut is denied for good.
+    CutDeniesForGood,
+    /// Lots that were lent under other numbers are spent after a change of the limit.
+    LotOutlivesChange,
+    /// What is left of a lot goes back to its window, and is spent as well.
+    LotKeptWhenHandedBack,
+    /// What is left of a lot goes back to its window twice: the first answer was lost.
+    RefundRetried,
+    /// What is left of a lot goes back to its window, although the counter was reset meanwhile.
+    RefundAfterReset,
 }
 
 /// Tokens that a node has borrowed.
@@ -47,9 +59,15 @@ struct Lot {
     life_us: u64,
     /// The store has lent them, and the node does not know yet.
     is_in_flight: bool,
+    /// The counter was reset since. Tokens that other nodes hold then are spent beside the fresh counter.
+    is_before_reset: bool,
 }
 
 impl Lot {
+    fn lent(tokens: u64, life_us: u64) -> Self {
+        Self { tokens, life_us, is_in_flight: true, is_before_reset: false }
+    }
+
     /// The lot a microsecond later, if it is still alive.
     fn aged(self, mutant: Mutant) -> Option<Self> {
         if self.is_in_flight && mutant == Mutant::LifeFromReply {
@@ -64,6 +82,14 @@ fn lots(mut lots: Vec<Lot>) -> Vec<Lot> {
     lots.retain(|lot| lot.tokens > 0);
     lots.sort_unstable();
     lots
+}
+
+/// The lots after a reset of their counter; `None` if more than `tokens_max` were lent since the one before.
+fn lots_after_reset(all: &[Lot], tokens_max: u64) -> Option<Vec<Lot>> {
+    let since = all.iter().filter(|lot| !lot.is_before_reset);
+    let tokens: u64 = since.map(|lot| lot.tokens).sum();
+    let after = all.iter().map(|lot| Lot { is_before_reset: true, ..*lot });
+    (tokens <= tokens_max).then(|| lots(after.collect()))
 }
 
 /// The lots after one of them arrives, or a token of it is spent.

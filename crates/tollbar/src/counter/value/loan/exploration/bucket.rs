@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use super::super::super::{Counter, Value};
-use super::{Lot, Mutant, World, explore, lots, with_lot};
+use super::{Lot, Mutant, World, explore, lots, lots_after_reset, with_lot};
 use crate::policy::Kind;
 use crate::store::LoanRequest;
-use crate::{Interval, Policy, Rate, Timestamp};
+use crate::{Interval, Outcome, Policy, Rate, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
@@ -21,6 +21,16 @@ struct Scope {
     terms_us: Vec<u64>,
     lots_max: usize,
     has_reservations: bool,
+    /// How often the counter may be reset.
+    resets: u64,
+    /// The limit was changed: a loan of all there was, from a larger burst and under a cut, came before.
+    before: Option<LimitBefore>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LimitBefore {
+    burst: u64,
+    cut_us: u64,
 }
 
 struct BucketSetup {
@@ -36,6 +46,7 @@ struct BucketWorld {
     words: Vec<u64>,
     lots: Vec<Lot>,
     reservation: Option<OpenCharge>,
+    resets_left: u64,
     /// What the monitor has left, in units of `1 / denominator` microsecond.
     monitor: u64,
 }
@@ -47,11 +58,22 @@ struct OpenCharge {
     stamp_us: u64,
 }
 
+impl Scope {
+    fn policy(&self, burst: u64) -> Policy {
+        let rate = Rate::new(self.limit, Duration::from_micros(self.window_us));
+        Policy::token_bucket(rate).unwrap().with_burst(burst).unwrap()
+    }
+}
+
 impl BucketSetup {
     fn new(scope: Scope, mutant: Mutant) -> Self {
-        let rate = Rate::new(scope.limit, Duration::from_micros(scope.window_us));
-        let policy = Policy::token_bucket(rate).unwrap().with_burst(scope.burst).unwrap();
+        let policy = scope.policy(scope.burst);
         Self { interval: policy.interval().unwrap(), kind: policy.kind, scope, mutant }
+    }
+
+    /// How much time an empty bucket takes to fill.
+    fn tolerance_us(&self) -> u64 {
+        self.full() / self.interval.denominator
     }
 
     /// A full debt, in units.
@@ -66,7 +88,21 @@ impl BucketSetup {
 
 impl BucketWorld {
     fn new(setup: &BucketSetup) -> Self {
-        Self { words: Vec::new(), lots: Vec::new(), reservation: None, monitor: setup.full() }
+        let resets_left = setup.scope.resets;
+        let (words, reservation) = (Vec::new(), None);
+        let mut start =
+            Self { words, lots: Vec::new(), reservation, resets_left, monitor: setup.full() };
+        if let Some(LimitBefore { burst, cut_us }) = setup.scope.before {
+            let (policy, mut counter) = (setup.scope.policy(burst), Counter::default());
+            let term_us = setup.scope.terms_us.iter().max().copied().unwrap_or_default();
+            let [term, cut] = [term_us, cut_us].map(Duration::from_micros);
+            let loan = counter.lend(&policy.kind, NOW, LoanRequest { tokens: burst, term, cut });
+            start.words = counter.to_words();
+            if setup.mutant == Mutant::LotOutlivesChange {
+                start.lots.push(Lot { is_in_flight: false, ..Lot::lent(loan.tokens, term_us) });
+            }
+        }
+        start
     }
 
     fn counter(&self, setup: &BucketSetup) -> Counter {
@@ -75,6 +111,22 @@ impl BucketWorld {
             counter.cut_us = 0;
         }
         counter
+    }
+
+    /// Does something with the counter. As the mutant has it, a cut that is larger than the tolerance does not count.
+    fn under_cut<T>(
+        setup: &BucketSetup,
+        counter: &mut Counter,
+        act: impl FnOnce(&mut Counter) -> T,
+    ) -> T {
+        let cut_us = counter.cut_left_us(&setup.kind, NOW);
+        if setup.mutant != Mutant::CutAboveToleranceIgnored || cut_us <= setup.tolerance_us() {
+            return act(counter);
+        }
+        counter.cut_us = 0;
+        let result = act(counter);
+        counter.cut_us = cut_us;
+        result
     }
 
     fn with_counter(&self, counter: &Counter) -> Self {
@@ -108,6 +160,7 @@ impl BucketWorld {
         Self {
             lots: lots(self.lots.iter().filter_map(|lot| lot.aged(setup.mutant)).collect()),
             reservation,
+            resets_left: self.resets_left,
             monitor: (self.monitor + setup.interval.denominator).min(setup.full()),
             words: counter.to_words(),
         }
@@ -116,15 +169,16 @@ impl BucketWorld {
     fn lend(&self, setup: &BucketSetup, tokens: u64, term_us: u64) -> Option<Self> {
         let mut counter = self.counter(setup);
         if setup.mutant == Mutant::DebtReducedToFit && !counter.state.is_empty() {
-            let tolerance_us = setup.full() / setup.interval.denominator - term_us;
-            let paid_at_us_max = NOW.as_micros() + tolerance_us;
+            let paid_at_us_max = NOW.as_micros() + setup.tolerance_us() - term_us;
             if counter.state[0] > paid_at_us_max {
                 counter.state = vec![paid_at_us_max, 0];
                 return Some(self.with_counter(&counter));
             }
         }
         let cut = Duration::from_micros(term_us);
-        let loan = counter.lend(&setup.kind, NOW, LoanRequest { tokens, term: cut, cut });
+        let request = LoanRequest { tokens, term: cut, cut };
+        let lend = |counter: &mut Counter| counter.lend(&setup.kind, NOW, request);
+        let loan = Self::under_cut(setup, &mut counter, lend);
         match setup.mutant {
             Mutant::CutNotKept => counter.cut_us = 0,
             Mutant::LatestCutWins => counter.cut_us = term_us,
@@ -132,9 +186,42 @@ impl BucketWorld {
         }
         let late_us = u64::from(setup.mutant == Mutant::LotOutlivesTerm);
         let life_us = loan.life.as_micros() as u64 + late_us;
-        let lot = Lot { tokens: loan.tokens, life_us, is_in_flight: true };
+        let lot = Lot::lent(loan.tokens, life_us);
         let all = self.lots.iter().copied().chain([lot]).collect();
         (loan.tokens > 0).then(|| Self { lots: lots(all), ..self.with_counter(&counter) })
+    }
+
+    /// A reset: nothing is owed, nothing is cut, and what nodes hold is beside the limit.
+    fn reset(&self, setup: &BucketSetup) -> Option<Self> {
+        let lots = lots_after_reset(&self.lots, setup.scope.burst)?;
+        let resets_left = self.resets_left - 1;
+        Some(Self {
+            words: Vec::new(),
+            lots,
+            reservation: None,
+            resets_left,
+            monitor: setup.full(),
+        })
+    }
+
+    /// Whether a denial of `cost` holds until exactly when it says, if nobody else asks.
+    fn is_honest(&self, setup: &BucketSetup, cost: u64) -> bool {
+        let outcome_after = |wait_us| {
+            let now = NOW.after(Duration::from_micros(wait_us));
+            self.counter(setup).charge(&setup.kind, now, cost).0.outcome
+        };
+        let counter = &mut self.counter(setup);
+        let room_us = setup.tolerance_us().saturating_sub(counter.cut_left_us(&setup.kind, NOW));
+        let needed_us = (cost * setup.interval.numerator_us).div_ceil(setup.interval.denominator);
+        match outcome_after(0) {
+            Outcome::Allow => true,
+            _ if setup.mutant == Mutant::CutDeniesForGood && needed_us > room_us => false,
+            Outcome::Deny { retry_after_us } => {
+                outcome_after(retry_after_us) == Outcome::Allow
+                    && outcome_after(retry_after_us - 1) != Outcome::Allow
+            }
+            _ => false,
+        }
     }
 
     /// Charges `cost` tokens. Of these `kept` are spent at once, and the others may come back.
@@ -167,9 +254,17 @@ impl World for BucketWorld {
     fn moves(&self, setup: &BucketSetup) -> Result<Vec<(String, Self)>, String> {
         let Scope { burst, terms_us, lots_max, has_reservations, .. } = &setup.scope;
         let mut moves = vec![("tick".into(), self.tick(setup))];
+        if self.resets_left > 0 {
+            let reset = self.reset(setup).ok_or("reset, while more than a burst is lent")?;
+            moves.push(("reset".into(), reset));
+        }
         for cost in 1..=*burst {
+            if !self.is_honest(setup, cost) {
+                return Err(format!("{cost} tokens are not denied until they pass"));
+            }
             let mut counter = self.counter(setup);
-            if counter.charge(&setup.kind, NOW, cost).0.is_allowed() {
+            let charge = |counter: &mut Counter| counter.charge(&setup.kind, NOW, cost).0;
+            if Self::under_cut(setup, &mut counter, charge).is_allowed() {
                 let name = format!("check {cost}");
                 let spent = self.with_counter(&counter).spend(setup, cost).ok_or(name.clone())?;
                 moves.push((name, spent));
@@ -193,7 +288,8 @@ impl World for BucketWorld {
                 continue;
             }
             let left = with_lot(&self.lots, at, Lot { tokens: lot.tokens - 1, ..*lot });
-            let spent = Self { lots: left, ..self.clone() }.spend(setup, 1);
+            let counted = u64::from(!lot.is_before_reset);
+            let spent = Self { lots: left, ..self.clone() }.spend(setup, counted);
             moves.push(("spend".into(), spent.ok_or("spend a lent token")?));
             if setup.mutant == Mutant::TokensHandedBack {
                 moves.push(("hand back".into(), self.hand_back(setup, at)));
@@ -210,8 +306,21 @@ fn run(scope: Scope, mutant: Mutant) -> Result<usize, String> {
 }
 
 fn small() -> Scope {
-    let terms_us = vec![1, 2];
-    Scope { limit: 1, window_us: 1, burst: 5, terms_us, lots_max: 3, has_reservations: false }
+    Scope {
+        limit: 1,
+        window_us: 1,
+        burst: 5,
+        terms_us: vec![1, 2],
+        lots_max: 3,
+        has_reservations: false,
+        resets: 0,
+        before: None,
+    }
+}
+
+/// A burst of 9 before, and of 3 now.
+fn changed(cut_us: u64) -> Scope {
+    Scope { burst: 3, before: Some(LimitBefore { burst: 9, cut_us }), ..small() }
 }
 
 #[test]
@@ -230,6 +339,22 @@ fn parts_of_a_microsecond_do_not_shrink_a_cut() {
 }
 
 #[test]
+fn a_reset_admits_what_is_lent_beside_a_fresh_bucket() {
+    let worlds = run(Scope { resets: 1, lots_max: 2, ..small() }, Mutant::None).unwrap();
+    println!("{worlds} worlds");
+    assert!(worlds > 1_000, "only {worlds} worlds");
+}
+
+#[test]
+fn a_cut_that_is_larger_than_the_tolerance_is_waited_for() {
+    for cut_us in [2, 8] {
+        let worlds = run(changed(cut_us), Mutant::None).unwrap();
+        println!("{worlds} worlds");
+        assert!(worlds > 100, "only {worlds} worlds");
+    }
+}
+
+#[test]
 #[ignore = "long: a million worlds"]
 fn lent_tokens_are_never_spent_beyond_the_limit_of_larger_buckets() {
     for (limit, window_us) in [(1, 1), (2, 3), (1, 2)] {
@@ -237,7 +362,10 @@ fn lent_tokens_are_never_spent_beyond_the_limit_of_larger_buckets() {
         let scope = Scope { limit, window_us, burst: 9, terms_us, lots_max: 4, ..small() };
         let with_reservations =
             Scope { has_reservations: true, burst: 5, lots_max: 3, ..scope.clone() };
-        for scope in [scope, with_reservations] {
+        let with_resets = Scope { resets: 2, burst: 6, lots_max: 3, ..scope.clone() };
+        let before = Some(LimitBefore { burst: 20, cut_us: 8 });
+        let with_change = Scope { burst: 5, before, ..scope.clone() };
+        for scope in [scope, with_reservations, with_resets, with_change] {
             let worlds = run(scope.clone(), Mutant::None).unwrap();
             println!("{scope:?}: {worlds} worlds");
         }
@@ -256,8 +384,16 @@ fn every_condition_of_a_bucket_is_necessary() {
         Mutant::TokensHandedBack,
         Mutant::LotOutlivesTerm,
         Mutant::LifeFromReply,
+        Mutant::CutDeniesForGood,
+        Mutant::CutAboveToleranceIgnored,
+        Mutant::LotOutlivesChange,
     ] {
-        match run(small(), mutant) {
+        let scope = match mutant {
+            Mutant::CutAboveToleranceIgnored => changed(8),
+            Mutant::LotOutlivesChange => changed(2),
+            _ => small(),
+        };
+        match run(scope, mutant) {
             Ok(worlds) => panic!("{mutant:?} spends too much in none of {worlds} worlds"),
             Err(way) => println!("{mutant:?}:\n{way}\n"),
         }

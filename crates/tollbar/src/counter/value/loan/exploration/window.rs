@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::super::{Counter, Value};
-use super::{Lot, Mutant, World, explore, lots, with_lot};
+use super::{Lot, Mutant, World, explore, lots, lots_after_reset, with_lot};
 use crate::policy::Kind;
 use crate::store::LoanRequest;
 use crate::{Policy, Rate, Timestamp};
@@ -29,6 +29,7 @@ struct WindowWorld {
     /// What was spent in this window, and in the one before it.
     spent: u64,
     spent_before: u64,
+    may_reset: bool,
 }
 
 impl WindowWorld {
@@ -64,6 +65,7 @@ impl WindowWorld {
             lots: lots(self.lots.iter().filter_map(|lot| lot.aged(setup.mutant)).collect()),
             spent: if has_ended { 0 } else { self.spent },
             spent_before: if has_ended { self.spent } else { self.spent_before },
+            may_reset: self.may_reset,
         }
     }
 
@@ -77,9 +79,37 @@ impl WindowWorld {
         let life = if setup.mutant == Mutant::LotOutlivesWindow { term } else { loan.life };
         // The end of a life does not belong to it, as the end of a window does not belong to the window.
         let life_us = life.as_micros() as u64 - 1;
-        let lot = Lot { tokens: loan.tokens, life_us, is_in_flight: true };
+        let lot = Lot::lent(loan.tokens, life_us);
         let all = self.lots.iter().copied().chain([lot]).collect();
         Some(Self { lots: lots(all), words: counter.to_words(), ..self.clone() })
+    }
+
+    fn reset(&self) -> Option<Self> {
+        let lots = lots_after_reset(&self.lots, LIMIT)?;
+        let (spent, spent_before) = (0, 0);
+        Some(Self {
+            words: Vec::new(),
+            lots,
+            spent,
+            spent_before,
+            may_reset: false,
+            ..self.clone()
+        })
+    }
+
+    /// What is left of a lot goes back to its window, as the mutant has it.
+    fn hand_back(&self, setup: &WindowSetup, at: usize) -> Self {
+        let (mut counter, lot) = (self.counter(), self.lots[at]);
+        let window_end_us = (self.now_us / WINDOW_US + 1) * WINDOW_US;
+        let refunds = if setup.mutant == Mutant::RefundRetried { 2 } else { 1 };
+        for _ in 0..refunds {
+            let state = counter.fit(&setup.kind);
+            setup.kind.as_dyn().refund(state, self.now(), window_end_us, lot.tokens);
+        }
+        let is_kept = setup.mutant == Mutant::LotKeptWhenHandedBack;
+        let tokens = if is_kept { lot.tokens } else { 0 };
+        let lots = with_lot(&self.lots, at, Lot { tokens, ..lot });
+        Self { words: counter.to_words(), lots, ..self.clone() }
     }
 }
 
@@ -90,6 +120,10 @@ impl World for WindowWorld {
         let mut moves = Vec::new();
         if self.now_us < END_US {
             moves.push(("tick".into(), self.tick(setup)));
+        }
+        if self.may_reset {
+            let reset = self.reset().ok_or("reset, while more than the limit is lent")?;
+            moves.push(("reset".into(), reset));
         }
         for cost in 1..=LIMIT {
             let mut counter = self.counter();
@@ -110,16 +144,26 @@ impl World for WindowWorld {
                 continue;
             }
             let left = with_lot(&self.lots, at, Lot { tokens: lot.tokens - 1, ..*lot });
-            let spent = Self { lots: left, ..self.clone() }.spend(setup, 1);
+            let counted = u64::from(!lot.is_before_reset);
+            let spent = Self { lots: left, ..self.clone() }.spend(setup, counted);
             moves.push(("spend".into(), spent.ok_or("spend a lent token")?));
+            let is_handed_back = match setup.mutant {
+                Mutant::LotKeptWhenHandedBack | Mutant::RefundRetried => !lot.is_before_reset,
+                Mutant::RefundAfterReset => lot.is_before_reset,
+                _ => false,
+            };
+            if is_handed_back {
+                moves.push(("hand back".into(), self.hand_back(setup, at)));
+            }
         }
         Ok(moves)
     }
 }
 
-fn run(policy: Policy, mutant: Mutant) -> Result<usize, String> {
+fn run(policy: Policy, mutant: Mutant, may_reset: bool) -> Result<usize, String> {
     let (words, lots) = (Vec::new(), Vec::new());
-    let start = WindowWorld { now_us: START_US, words, lots, spent: 0, spent_before: 0 };
+    let (now_us, spent, spent_before) = (START_US, 0, 0);
+    let start = WindowWorld { now_us, words, lots, spent, spent_before, may_reset };
     explore(&WindowSetup { kind: policy.kind, mutant }, start)
 }
 
@@ -131,7 +175,7 @@ fn policies() -> [Policy; 2] {
 #[test]
 fn lent_tokens_are_never_spent_beyond_the_limit_of_a_window() {
     for policy in policies() {
-        let worlds = run(policy, Mutant::None).unwrap();
+        let worlds = run(policy, Mutant::None, true).unwrap();
         println!("{worlds} worlds");
         assert!(worlds > 1_000, "only {worlds} worlds");
     }
@@ -140,8 +184,14 @@ fn lent_tokens_are_never_spent_beyond_the_limit_of_a_window() {
 #[test]
 fn every_condition_of_a_window_is_necessary() {
     for policy in policies() {
-        for mutant in [Mutant::LotOutlivesWindow, Mutant::LifeFromReply] {
-            match run(policy.clone(), mutant) {
+        for mutant in [
+            Mutant::LotOutlivesWindow,
+            Mutant::LifeFromReply,
+            Mutant::LotKeptWhenHandedBack,
+            Mutant::RefundRetried,
+            Mutant::RefundAfterReset,
+        ] {
+            match run(policy.clone(), mutant, mutant == Mutant::RefundAfterReset) {
                 Ok(worlds) => panic!("{mutant:?} spends too much in none of {worlds} worlds"),
                 Err(way) => println!("{mutant:?}:\n{way}\n"),
             }
