@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tollbar::{Accuracy, Interval, LoanTerms, Period, Policy, PolicyParts};
 
-use crate::{Limit, Mode, OnOutage, Rule, RuleAccuracy, RuleSet, TierLimits};
+use crate::{Limit, Mode, OnOutage, Reserve, Rule, RuleAccuracy, RuleSet, TierLimits};
 
 /// What one limit of a rule or of a tier admits to one subject, in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,7 +132,8 @@ impl RuleSet {
             ));
         }
         for limit in limits {
-            let accuracy = LimitAccuracy::new(self, rule, limit.policy());
+            let reserve = limit.options().reserve;
+            let accuracy = LimitAccuracy::new(self, rule, limit.policy(), reserve);
             let counting = Counting::new(self, rule, limit.policy(), &accuracy);
             let intervals = lengths.iter().map(|length| counting.interval(*length)).collect();
             let algorithm = Some(limit.policy().algorithm().name());
@@ -144,7 +145,8 @@ impl RuleSet {
     /// of any of its limits.
     #[must_use]
     pub fn accuracy_bounds(&self, rule: &Rule) -> (u64, u64) {
-        let of_limit = |limit: &Limit| LimitAccuracy::new(self, rule, limit.policy());
+        let of_limit =
+            |limit: &Limit| LimitAccuracy::new(self, rule, limit.policy(), limit.options().reserve);
         rule.live_limits().map(of_limit).fold((0, 0), |(over, under), limit| {
             (over.max(limit.over_tokens), under.max(limit.under_tokens))
         })
@@ -181,11 +183,12 @@ fn memory(policy: &Policy) -> Duration {
 }
 
 impl LimitAccuracy {
-    /// How exactly `policy` counts as a limit of a rule, over a store that other nodes use as well.
+    /// How exactly `policy` counts as a limit of a rule that reserves `reserve`, over a store that other nodes use as
+    /// well.
     #[must_use]
-    pub fn new(rules: &RuleSet, rule: &Rule, policy: &Policy) -> Self {
+    pub fn new(rules: &RuleSet, rule: &Rule, policy: &Policy, reserve: Option<Reserve>) -> Self {
         let written = rules.accuracy_of(rule);
-        match written.of_limit(policy, rules.node_count()) {
+        match written.of_limit(policy, reserve, rules.node_count()) {
             Ok(Accuracy::Exact) => Self::exact(written),
             Ok(Accuracy::Local) => {
                 let nodes = written.nodes(rules.node_count());
