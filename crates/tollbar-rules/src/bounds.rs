@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tollbar::{Accuracy, Interval, LoanTerms, Period, Policy, PolicyParts};
 
-use crate::{Limit, Mode, OnOutage, Reserve, Rule, RuleAccuracy, RuleSet, TierLimits};
+use crate::{Criticality, Limit, Mode, OnOutage, Reserve, Rule, RuleAccuracy, RuleSet, TierLimits};
 
 /// What one limit of a rule or of a tier admits to one subject, in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,8 @@ pub struct IntervalBounds {
 pub struct AdmittedTokens {
     /// At most.
     pub most: Option<u64>,
-    /// At least, to a client that always asks, for one token at a time.
+    /// At least, to a client that always asks, for one token at a time. Of a limit with a reserve this is what the least
+    /// critical requests get if nobody else asks.
     pub least: Option<u64>,
 }
 
@@ -134,7 +135,7 @@ impl RuleSet {
         for limit in limits {
             let reserve = limit.options().reserve;
             let accuracy = LimitAccuracy::new(self, rule, limit.policy(), reserve);
-            let counting = Counting::new(self, rule, limit.policy(), &accuracy);
+            let counting = Counting::new(self, rule, limit, &accuracy);
             let intervals = lengths.iter().map(|length| counting.interval(*length)).collect();
             let algorithm = Some(limit.policy().algorithm().name());
             bounds.push(row(limit.text(), algorithm, accuracy, intervals));
@@ -276,18 +277,27 @@ struct Counting<'a> {
     part: Policy,
     /// What each node counts by itself, if that is what the rule does without the store.
     outage_share: Policy,
+    /// What is left to the least critical requests of the limit, and of a node's share.
+    lowest: [Policy; 2],
     node_count: u64,
     mode: Mode,
     on_outage: OnOutage,
 }
 
 impl<'a> Counting<'a> {
-    fn new(rules: &RuleSet, rule: &Rule, policy: &'a Policy, accuracy: &'a LimitAccuracy) -> Self {
+    fn new(rules: &RuleSet, rule: &Rule, limit: &'a Limit, accuracy: &'a LimitAccuracy) -> Self {
+        let (policy, reserve) = (limit.policy(), limit.options().reserve);
+        let outage_share = policy.share(rules.node_count());
+        let lowest = |policy: &Policy| match reserve {
+            Some(reserve) => reserve.apply(policy, Criticality::Low).into_owned(),
+            None => policy.clone(),
+        };
         Self {
             policy,
             accuracy,
             part: policy.share(accuracy.nodes),
-            outage_share: policy.share(rules.node_count()),
+            lowest: [lowest(policy), lowest(&outage_share)],
+            outage_share,
             node_count: rules.node_count(),
             mode: rule.mode,
             on_outage: rule.on_store_failure,
@@ -311,7 +321,7 @@ impl<'a> Counting<'a> {
         }
         AdmittedTokens {
             most: most(self.policy, length_us).map(|tokens| tokens.saturating_add(over_tokens)),
-            least: Some(least(self.policy, length_us).saturating_sub(under_tokens)),
+            least: Some(least(&self.lowest[0], length_us).saturating_sub(under_tokens)),
         }
     }
 
@@ -329,7 +339,10 @@ impl<'a> Counting<'a> {
             }
             OnOutage::Allow => AdmittedTokens::UNBOUNDED,
             OnOutage::Deny => AdmittedTokens::NOTHING,
-            OnOutage::Local => on_each_node(&self.outage_share, self.node_count, length_us),
+            OnOutage::Local => AdmittedTokens {
+                least: Some(least(&self.lowest[1], length_us)),
+                ..on_each_node(&self.outage_share, self.node_count, length_us)
+            },
             OnOutage::Shed { .. } => AdmittedTokens { most: None, least: Some(0) },
         };
         AdmittedTokens { most: admitted.most.map(|tokens| tokens.saturating_add(lent)), ..admitted }

@@ -185,3 +185,21 @@ fn an_explanation_shows_what_is_left_to_the_class() {
     assert_eq!(left("GET / cost=8 criticality=critical"), (10, Some(10), true));
     assert_eq!(check(&engine, "GET / cost=8").outcome(), Outcome::Never);
 }
+
+/// The limit as a whole at most, and at least what is left to the lowest class.
+#[test]
+fn bounds_are_those_of_all_classes() {
+    let second = Duration::from_secs(1);
+    let bounds = |reserve: &str| {
+        let text = format!(
+            "nodes: 2\nrules: [{{ name: a, limit: 20/s, algorithm: sliding_window_log, on_store_failure: local{reserve} }}]"
+        );
+        let interval = crate::support::rules(&text).bounds(&[second])[0].intervals[0];
+        [interval.answering, interval.unreachable].map(|tokens| (tokens.most, tokens.least))
+    };
+    assert_eq!(bounds(""), [(Some(40), Some(20)), (Some(40), Some(10))]);
+    assert_eq!(
+        bounds(", reserve: { critical: 10%, normal: 30% }"),
+        [(Some(40), Some(12)), (Some(40), Some(6))]
+    );
+}
