@@ -118,7 +118,13 @@ fn each_nodes_part_during_an_outage_reserves_too() {
     let engine = engine_without_store(rules);
     assert_eq!(passed(&engine, "GET /"), 5);
     assert_eq!(passed(&engine, "GET / criticality=critical"), 5);
-    expect(&engine, &[("GET / cost=11", "never a")]);
+    // What would never pass does not pass either while nobody counts.
+    let blind =
+        engine_without_store("rules: [{ name: a, limit: 10/h, reserve: { critical: 30% } }]");
+    expect(
+        &blind,
+        &[("GET / cost=8", "never a"), ("GET / cost=8 criticality=critical", "allow a ?")],
+    );
 }
 
 #[test]
