@@ -358,14 +358,12 @@ impl Explainer<'_> {
         if self.snapshot.is_in_process {
             return LimitAccuracy::in_process(rules.accuracy_of(rule));
         }
-        match selected.accuracy(self.snapshot) {
+        let policy = match selected.accuracy(self.snapshot) {
             // What is counted is a part already.
-            Accuracy::Local => LimitAccuracy::new(rules, rule, limit.policy(), None),
-            _ => {
-                let reserve = limit.options().reserve;
-                LimitAccuracy::new(rules, rule, selected.policy(self.snapshot), reserve)
-            }
-        }
+            Accuracy::Local => limit.policy(),
+            _ => selected.policy(self.snapshot),
+        };
+        LimitAccuracy::new(rules, rule, policy, limit.options().reserve)
     }
 
     fn why_not(&self, rule: &Rule) -> String {

@@ -70,7 +70,7 @@ fn no_thread_of_a_lower_class_takes_the_reserve() {
         let usual_passed: Vec<AtomicU64> = keys.iter().map(|_| AtomicU64::new(0)).collect();
         let turns = AtomicU64::new(0);
         let pass = |store: &MemoryStore, key: &str| {
-            let is_urgent = turns.fetch_add(1, Ordering::Relaxed) % 8 == 0;
+            let is_urgent = turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(8);
             let asked = if is_urgent { &policy } else { &lower };
             let is_allowed = store.check(key.as_bytes(), asked, 1).wait().unwrap().is_allowed();
             if is_allowed && !is_urgent {
