@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use tollbar::{Clock, Store, SystemClock, Timestamp};
 use tollbar_http::QueueWaiters;
 use tollbar_rules::{
-    Admission, AsyncEngine, AsyncRuleHandle, Hold, Request, RuleSettlement, TokenError, UsageError,
-    UsageRecord, Verdict,
+    Admission, AsyncEngine, AsyncRuleHandle, Criticality, Hold, Request, RuleSettlement,
+    TokenError, UsageError, UsageRecord, Verdict,
 };
 use tracing::warn;
 
@@ -518,6 +518,16 @@ impl Daemon {
         // It is measured while the clock is read, and over a store in memory nothing else reads this one.
         let _now = self.clock.now();
         self.clock.wall_difference_us()
+    }
+
+    /// Says how critical a request is on the word of its caller. Strangers can only make it less critical than the rules
+    /// do.
+    pub(crate) fn set_criticality(&self, request: &mut Request<'_>, criticality: Criticality) {
+        if self.is_exposed {
+            request.lower_criticality(criticality);
+        } else {
+            request.set_criticality(criticality);
+        }
     }
 
     /// Checks the token of a request, where one is required. Counts a wrong one; a right one passes however many

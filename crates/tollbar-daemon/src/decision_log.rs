@@ -93,9 +93,7 @@ impl<'a> LoggedRequest<'a> {
             path: Some(LoggedPath(request.path_with_slashes_kept().unwrap_or(request.path()))),
             attributes: LoggedAttributes(request.attributes()),
             cost: request.cost(),
-            criticality: Some(request.criticality())
-                .filter(|criticality| *criticality != Criticality::default())
-                .map(Criticality::name),
+            criticality: request.claimed_criticality().map(Criticality::name),
             rule: None,
             subject: None,
         }

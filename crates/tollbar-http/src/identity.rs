@@ -196,7 +196,7 @@ impl Identity {
     }
 
     /// Reads cost, request id and criticality from headers that trusted proxies set. From anybody else they say
-    /// nothing.
+    /// nothing, except that a request may be less critical than the rules make it.
     #[must_use]
     pub fn terms(self, terms: TermHeaders) -> Self {
         Self { terms, ..self }
@@ -322,7 +322,11 @@ impl Identity {
         derived: &DerivedValues<'_>,
         request: &mut tollbar_rules::Request<'a>,
     ) -> Result<(), TermHeaderError> {
-        if derived.is_from_proxy { self.terms.describe(headers, request) } else { Ok(()) }
+        if derived.is_from_proxy {
+            return self.terms.describe(headers, request);
+        }
+        self.terms.describe_untrusted(headers, request);
+        Ok(())
     }
 
     /// The attributes of a request, for tests of one's own and for looking at.

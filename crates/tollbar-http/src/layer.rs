@@ -123,7 +123,8 @@ impl TollbarLayerBuilder {
         self
     }
 
-    /// How bad it is to turn a request away, for rules that shed while their store is down.
+    /// How critical a request is, whatever the rules say: for reserves, and for rules that shed while their store is
+    /// down.
     #[must_use]
     pub fn criticality(
         mut self,

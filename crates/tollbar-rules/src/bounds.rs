@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tollbar::{Accuracy, Interval, LoanTerms, Period, Policy, PolicyParts};
 
-use crate::{Limit, Mode, OnOutage, Rule, RuleAccuracy, RuleSet, TierLimits};
+use crate::{Criticality, Limit, Mode, OnOutage, Reserve, Rule, RuleAccuracy, RuleSet, TierLimits};
 
 /// What one limit of a rule or of a tier admits to one subject, in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,8 @@ pub struct IntervalBounds {
 pub struct AdmittedTokens {
     /// At most.
     pub most: Option<u64>,
-    /// At least, to a client that always asks, for one token at a time.
+    /// At least, to a client that always asks, for one token at a time. Of a limit with a reserve this is what the least
+    /// critical requests get if nobody else asks.
     pub least: Option<u64>,
 }
 
@@ -132,8 +133,9 @@ impl RuleSet {
             ));
         }
         for limit in limits {
-            let accuracy = LimitAccuracy::new(self, rule, limit.policy());
-            let counting = Counting::new(self, rule, limit.policy(), &accuracy);
+            let reserve = limit.options().reserve;
+            let accuracy = LimitAccuracy::new(self, rule, limit.policy(), reserve);
+            let counting = Counting::new(self, rule, limit, &accuracy);
             let intervals = lengths.iter().map(|length| counting.interval(*length)).collect();
             let algorithm = Some(limit.policy().algorithm().name());
             bounds.push(row(limit.text(), algorithm, accuracy, intervals));
@@ -144,7 +146,8 @@ impl RuleSet {
     /// of any of its limits.
     #[must_use]
     pub fn accuracy_bounds(&self, rule: &Rule) -> (u64, u64) {
-        let of_limit = |limit: &Limit| LimitAccuracy::new(self, rule, limit.policy());
+        let of_limit =
+            |limit: &Limit| LimitAccuracy::new(self, rule, limit.policy(), limit.options().reserve);
         rule.live_limits().map(of_limit).fold((0, 0), |(over, under), limit| {
             (over.max(limit.over_tokens), under.max(limit.under_tokens))
         })
@@ -181,11 +184,12 @@ fn memory(policy: &Policy) -> Duration {
 }
 
 impl LimitAccuracy {
-    /// How exactly `policy` counts as a limit of a rule, over a store that other nodes use as well.
+    /// How exactly `policy` counts as a limit of a rule that reserves `reserve`, over a store that other nodes use as
+    /// well.
     #[must_use]
-    pub fn new(rules: &RuleSet, rule: &Rule, policy: &Policy) -> Self {
+    pub fn new(rules: &RuleSet, rule: &Rule, policy: &Policy, reserve: Option<Reserve>) -> Self {
         let written = rules.accuracy_of(rule);
-        match written.of_limit(policy, rules.node_count()) {
+        match written.of_limit(policy, reserve, rules.node_count()) {
             Ok(Accuracy::Exact) => Self::exact(written),
             Ok(Accuracy::Local) => {
                 let nodes = written.nodes(rules.node_count());
@@ -273,18 +277,27 @@ struct Counting<'a> {
     part: Policy,
     /// What each node counts by itself, if that is what the rule does without the store.
     outage_share: Policy,
+    /// What is left to the least critical requests of the limit, and of a node's share.
+    lowest: [Policy; 2],
     node_count: u64,
     mode: Mode,
     on_outage: OnOutage,
 }
 
 impl<'a> Counting<'a> {
-    fn new(rules: &RuleSet, rule: &Rule, policy: &'a Policy, accuracy: &'a LimitAccuracy) -> Self {
+    fn new(rules: &RuleSet, rule: &Rule, limit: &'a Limit, accuracy: &'a LimitAccuracy) -> Self {
+        let (policy, reserve) = (limit.policy(), limit.options().reserve);
+        let outage_share = policy.share(rules.node_count());
+        let lowest = |policy: &Policy| match reserve {
+            Some(reserve) => reserve.apply(policy, Criticality::Low).into_owned(),
+            None => policy.clone(),
+        };
         Self {
             policy,
             accuracy,
             part: policy.share(accuracy.nodes),
-            outage_share: policy.share(rules.node_count()),
+            lowest: [lowest(policy), lowest(&outage_share)],
+            outage_share,
             node_count: rules.node_count(),
             mode: rule.mode,
             on_outage: rule.on_store_failure,
@@ -308,7 +321,8 @@ impl<'a> Counting<'a> {
         }
         let least = match self.accuracy.loan_terms() {
             Some(terms) => least_of_loans(self.policy, &terms, length_us),
-            None => least(self.policy, length_us),
+            // A limit with a reserve is never lent from.
+            None => least(&self.lowest[0], length_us),
         };
         AdmittedTokens {
             most: most(self.policy, length_us).map(|tokens| tokens.saturating_add(over_tokens)),
@@ -331,7 +345,10 @@ impl<'a> Counting<'a> {
             }
             OnOutage::Allow => AdmittedTokens::UNBOUNDED,
             OnOutage::Deny => AdmittedTokens::NOTHING,
-            OnOutage::Local => on_each_node(&self.outage_share, self.node_count, length_us),
+            OnOutage::Local => AdmittedTokens {
+                least: Some(least(&self.lowest[1], length_us)),
+                ..on_each_node(&self.outage_share, self.node_count, length_us)
+            },
             OnOutage::Shed { .. } => AdmittedTokens { most: None, least: Some(0) },
         };
         AdmittedTokens { most: admitted.most.map(|tokens| tokens.saturating_add(lent)), ..admitted }

@@ -2,6 +2,8 @@
 
 mod display;
 
+use std::cmp::Ordering;
+
 use arrayvec::ArrayVec;
 use tollbar::{Accuracy, Batch, Decision, Entry, StoreError, Timestamp};
 
@@ -9,11 +11,15 @@ use crate::engine::in_process::{Engine, now};
 use crate::engine::new_keys::Visit;
 use crate::engine::selection::{MatchFate, Observer, SelectedLimit, Selection};
 use crate::matcher::ItemId;
+use crate::request::CriticalityClaim;
 use crate::rule::subject::{network_of_key, readable};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
 use crate::verdict::{Enforcement, StoredReason};
-use crate::{AsyncEngine, Effect, Limit, LimitAccuracy, Request, Rule};
+use crate::{AsyncEngine, Criticality, Effect, Limit, LimitAccuracy, Request, Rule};
+
+/// Why a request is normal of which nobody says how critical it is.
+const NOT_SAID: &str = "by default";
 
 /// What every rule says to a request, and why. Prints as a text for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +33,10 @@ pub struct Explanation {
     pub is_allowed: bool,
     /// Why, in a sentence.
     pub summary: String,
+    /// How critical the request is.
+    pub criticality: Criticality,
+    /// What makes it so: ``by rule `checkout` ``.
+    pub criticality_why: String,
     /// Every rule, in the order in which they are looked at.
     pub rules: Vec<RuleExplanation>,
     /// Why the counters could not be read.
@@ -103,6 +113,8 @@ pub struct LimitExplanation {
     pub accuracy: LimitAccuracy,
     /// The tokens that this process has borrowed and not spent; `None` if it counts the key exactly.
     pub held_tokens: Option<u64>,
+    /// How many tokens of it are reserved for more critical requests.
+    pub reserved: u64,
 }
 
 /// Writes down what becomes of each rule. Of a path with two readings, that in which a rule limits more.
@@ -152,6 +164,7 @@ impl AsyncEngine {
         let mut selection = Selection::default();
         self.select(&snapshot, request, false, &mut fates, &mut selection);
         self.share_new_keys(&snapshot, request, &mut selection, Visit::Peek);
+        selection.lower_policies(request, &snapshot);
         let limits = match selection.denial {
             // More than a store takes: their counters are not read.
             Some(StoredReason::TooManyLimits { .. }) => &[],
@@ -216,8 +229,36 @@ impl Explainer<'_> {
             path: self.request.path().to_owned(),
             is_allowed,
             summary: self.summary(is_allowed, binding),
+            criticality: self.selection.criticality,
+            criticality_why: self.criticality_why(),
             rules: rules.collect(),
             store_error: failure.map(ToString::to_string),
+        }
+    }
+
+    fn criticality_why(&self) -> String {
+        let classifier = self.selection.classifier;
+        let declared = classifier.map(|at| self.snapshot.rule(at));
+        let by_rules =
+            declared.map_or_else(|| NOT_SAID.to_owned(), |rule| format!("by rule `{}`", rule.name));
+        match self.request.criticality_claim() {
+            CriticalityClaim::Trusted(_) => "as the request says".to_owned(),
+            CriticalityClaim::AtMost(most) => {
+                let declared = declared.and_then(|rule| rule.criticality).unwrap_or_default();
+                match most.cmp(&declared) {
+                    Ordering::Less => {
+                        format!("lowered by the caller; {} {by_rules}", declared.name())
+                    }
+                    Ordering::Equal => by_rules,
+                    Ordering::Greater => {
+                        format!(
+                            "{by_rules}; the caller asked for {} and can only lower it",
+                            most.name()
+                        )
+                    }
+                }
+            }
+            CriticalityClaim::Nothing => by_rules,
         }
     }
 
@@ -294,25 +335,21 @@ impl Explainer<'_> {
 
     fn limit(&self, at: usize, binds: bool) -> LimitExplanation {
         let selected = &self.limits[at];
-        let rule = self.snapshot.rule(selected.rule);
-        let limit = match selected.enforcement {
-            Enforcement::Candidate => &rule.candidate[selected.limit],
-            Enforcement::Live | Enforcement::Shadow => {
-                &rule.limits_of(selected.tier)[selected.limit]
-            }
-        };
+        let limit = selected.limit(self.snapshot);
+        let policy = self.selection.policy(selected, self.snapshot);
         let decision = self.decisions[at];
         LimitExplanation {
             text: limit.text().to_owned(),
             algorithm: limit.policy().algorithm().name(),
             enforcement: selected.enforcement,
-            limit: selected.policy(self.snapshot).limit(),
+            limit: policy.limit(),
             remaining: decision.and_then(|decision| decision.remaining()),
             reset_at: decision.and_then(|decision| decision.reset_at()),
             would_pass: self.would_pass(at),
             binds,
             accuracy: self.accuracy(selected, limit),
             held_tokens: self.held_tokens[at],
+            reserved: selected.policy(self.snapshot).capacity() - policy.capacity(),
         }
     }
 
@@ -321,11 +358,12 @@ impl Explainer<'_> {
         if self.snapshot.is_in_process {
             return LimitAccuracy::in_process(rules.accuracy_of(rule));
         }
-        match selected.accuracy(self.snapshot) {
+        let policy = match selected.accuracy(self.snapshot) {
             // What is counted is a part already.
-            Accuracy::Local => LimitAccuracy::new(rules, rule, limit.policy()),
-            _ => LimitAccuracy::new(rules, rule, selected.policy(self.snapshot)),
-        }
+            Accuracy::Local => limit.policy(),
+            _ => selected.policy(self.snapshot),
+        };
+        LimitAccuracy::new(rules, rule, policy, limit.options().reserve)
     }
 
     fn why_not(&self, rule: &Rule) -> String {

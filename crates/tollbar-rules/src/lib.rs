@@ -106,6 +106,7 @@ pub use rule::condition::{Condition, Conditions, Test};
 pub use rule::cost::{Costs, whole_digits};
 pub use rule::limit::{AlgorithmKind, Limit, LimitError, LimitOptions};
 pub use rule::pattern::{PathPattern, PatternError};
+pub use rule::reserve::{Reserve, ReserveError};
 pub use rule::subject::{OnMissing, Per, readable};
 pub use rule::subject_text::{CanonicalSubject, canonical_subject};
 pub use rule::warning::RuleWarning;

@@ -51,7 +51,7 @@ pub struct Request<'a> {
     address: Option<&'a str>,
     cost: u64,
     request_id: Option<&'a str>,
-    criticality: Criticality,
+    claim: CriticalityClaim,
     takes_no_permits: bool,
     max_wait: Option<Duration>,
 }
@@ -68,6 +68,18 @@ pub enum Criticality {
     High,
     /// The last to be shed.
     Critical,
+}
+
+/// What is said of a request's criticality, and by whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum CriticalityClaim {
+    /// Nothing: the rules say it.
+    #[default]
+    Nothing,
+    /// Its sender says this, who can make it less critical than the rules do and not more.
+    AtMost(Criticality),
+    /// Somebody who is believed says this, whatever the rules say.
+    Trusted(Criticality),
 }
 
 /// Why something is not a request that rules can look at.
@@ -153,7 +165,7 @@ impl<'a> Request<'a> {
             address: None,
             cost: 1,
             request_id: None,
-            criticality: Criticality::Normal,
+            claim: CriticalityClaim::Nothing,
             takes_no_permits: false,
             max_wait: None,
         })
@@ -226,15 +238,25 @@ impl<'a> Request<'a> {
         self.request_id = Some(request_id);
     }
 
-    /// The same request, more or less important.
+    /// The same request, more or less critical, whatever the rules say. For callers that are believed; for others
+    /// there is [`lower_criticality`](Self::lower_criticality).
     #[must_use]
     pub fn with_criticality(self, criticality: Criticality) -> Self {
-        Self { criticality, ..self }
+        Self { claim: CriticalityClaim::Trusted(criticality), ..self }
     }
 
-    /// The same in place.
+    /// Sets how critical it is in place, whatever the rules say.
     pub fn set_criticality(&mut self, criticality: Criticality) {
-        self.criticality = criticality;
+        self.claim = CriticalityClaim::Trusted(criticality);
+    }
+
+    /// Makes it less critical than the rules do, on the word of its sender. More critical it does not become.
+    pub fn lower_criticality(&mut self, criticality: Criticality) {
+        self.claim = match self.claim {
+            CriticalityClaim::Nothing => CriticalityClaim::AtMost(criticality),
+            CriticalityClaim::AtMost(other) => CriticalityClaim::AtMost(other.min(criticality)),
+            CriticalityClaim::Trusted(other) => CriticalityClaim::Trusted(other.min(criticality)),
+        };
     }
 
     /// Returns the request as one that takes no permits: limits on what is in flight do not apply to it, and
@@ -354,10 +376,35 @@ impl<'a> Request<'a> {
         self.request_id
     }
 
-    /// How bad it is to turn it away.
+    /// How critical it is where no rule says anything of it.
     #[must_use]
     pub fn criticality(&self) -> Criticality {
-        self.criticality
+        self.criticality_under(None)
+    }
+
+    /// How critical it is where a rule has `declared` that.
+    #[inline]
+    pub(crate) fn criticality_under(&self, declared: Option<Criticality>) -> Criticality {
+        let declared = declared.unwrap_or_default();
+        match self.claim {
+            CriticalityClaim::Nothing => declared,
+            CriticalityClaim::AtMost(most) => declared.min(most),
+            CriticalityClaim::Trusted(criticality) => criticality,
+        }
+    }
+
+    /// How critical its sender calls it, whether or not that counts; `None` if it says nothing.
+    #[must_use]
+    pub fn claimed_criticality(&self) -> Option<Criticality> {
+        match self.claim {
+            CriticalityClaim::Nothing => None,
+            CriticalityClaim::AtMost(claimed) | CriticalityClaim::Trusted(claimed) => Some(claimed),
+        }
+    }
+
+    /// What is said of its criticality.
+    pub(crate) fn criticality_claim(&self) -> CriticalityClaim {
+        self.claim
     }
 }
 
@@ -470,6 +517,31 @@ mod tests {
              `2001:db8::1`, with or without a port, or leave it out"
         );
         assert!(Request::new("GET", "/").unwrap().with_attributes(&[("ip", "")]).is_ok());
+    }
+
+    #[test]
+    fn a_sender_can_make_a_request_less_critical_and_not_more() {
+        use Criticality::{Critical, High, Low, Normal};
+        let request = || Request::new("GET", "/").unwrap();
+        assert_eq!(request().criticality_under(Some(High)), High);
+        for (asked, declared, expected) in [
+            (Low, None, Low),
+            (Critical, None, Normal),
+            (Critical, Some(High), High),
+            (Normal, Some(Critical), Normal),
+            (High, Some(Low), Low),
+        ] {
+            let mut lowered = request();
+            lowered.lower_criticality(asked);
+            assert_eq!(lowered.criticality_under(declared), expected, "{asked:?} {declared:?}");
+            let trusted = request().with_criticality(asked);
+            assert_eq!(trusted.criticality_under(declared), asked);
+        }
+        let mut both = request().with_criticality(High);
+        both.lower_criticality(Critical);
+        assert_eq!(both.criticality_under(Some(Low)), High);
+        both.lower_criticality(Normal);
+        assert_eq!(both.criticality_under(Some(Critical)), Normal);
     }
 
     #[test]

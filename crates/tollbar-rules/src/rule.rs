@@ -7,6 +7,7 @@ pub(crate) mod condition;
 pub(crate) mod cost;
 pub(crate) mod limit;
 pub(crate) mod pattern;
+pub(crate) mod reserve;
 pub(crate) mod subject;
 pub(crate) mod subject_text;
 pub(crate) mod warning;
@@ -49,6 +50,9 @@ pub struct Rule {
     pub enabled: bool,
     /// To which requests it applies.
     pub conditions: Conditions,
+    /// How critical the requests are to which it applies; `None` where it does not say. Of several rules the one that
+    /// is looked at first says it.
+    pub criticality: Option<Criticality>,
     /// Whom it counts apart. Empty: one counter for all.
     pub per: Vec<Per>,
     /// What stands for an attribute of `per` that a request lacks.
@@ -164,6 +168,7 @@ impl Rule {
             description: None,
             enabled: true,
             conditions: Conditions::new(),
+            criticality: None,
             per: vec![Per::Client],
             missing: OnMissing::default(),
             new_keys: None,
@@ -222,6 +227,12 @@ impl Rule {
     #[must_use]
     pub fn has_unleased_permits(&self) -> bool {
         self.all_limits().any(|limit| limit::is_unleased(limit.policy()))
+    }
+
+    /// True for a rule that only says how critical requests are.
+    pub(crate) fn only_classifies(&self) -> bool {
+        let has_limits = !self.limits.is_empty() || !self.tiers.limits.is_empty();
+        self.criticality.is_some() && !has_limits && !self.unlimited
     }
 
     /// The limits of a tier.

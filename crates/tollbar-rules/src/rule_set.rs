@@ -112,7 +112,8 @@ pub enum RuleProblem {
     NewKeysOfOneCounter,
     /// New keys that are not counted by a plain rate.
     #[error(
-        "`{limit}` does not count new keys: write a rate such as `100/min`, or `{{ limit: 100/min, burst: 1000 }}`"
+        "`{limit}` does not count new keys: write a rate such as `100/min`, or `{{ limit: 100/min, burst: 1000 }}`, \
+         without a warm-up or a reserve"
     )]
     NewKeysAlgorithm {
         /// The limit as it was written.
@@ -426,10 +427,14 @@ impl RuleSet {
         let is_shadow = |rule: &&Rule| rule.enabled && rule.mode == Mode::Shadow;
         let disabled = self.iter().filter(|rule| !rule.enabled).count();
         let shadow = self.iter().filter(is_shadow).count();
-        let without_limit = self.len() - disabled - shadow;
+        let is_classifier =
+            |rule: &&Rule| rule.enabled && rule.mode == Mode::Enforce && rule.only_classifies();
+        let classifiers = self.iter().filter(is_classifier).count();
+        let without_limit = self.len() - disabled - shadow - classifiers;
         let counted = [
             (disabled, "disabled"),
             (shadow, "in shadow mode"),
+            (classifiers, "without a limit"),
             (without_limit, "unlimited or free of cost"),
         ];
         let parts = counted.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| {

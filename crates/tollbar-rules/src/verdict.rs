@@ -13,7 +13,7 @@ use tollbar::{Decision, Degraded, Outcome, Source, StoreError, Timestamp};
 use crate::matcher::ItemId;
 use crate::rule::Tier;
 use crate::snapshot::{PinnedSnapshot, Snapshot};
-use crate::{Exemption, Limit, Override, Rule};
+use crate::{Criticality, Exemption, Limit, Override, Rule};
 
 /// What the rules say to a request.
 ///
@@ -30,6 +30,8 @@ pub struct Verdict {
     pub(crate) permit_limits_skipped: u32,
     /// When the charge was made whose answer this repeats.
     pub(crate) repeat_of: Option<Timestamp>,
+    pub(crate) criticality: Criticality,
+    pub(crate) classifier: Option<ItemId>,
 }
 
 /// Why a verdict is what it is.
@@ -182,6 +184,8 @@ impl Verdict {
             failure: None,
             permit_limits_skipped: 0,
             repeat_of: None,
+            criticality: Criticality::Normal,
+            classifier: None,
         }
     }
 
@@ -319,6 +323,18 @@ impl Verdict {
     #[must_use]
     pub fn repeat_of(&self) -> Option<Timestamp> {
         self.repeat_of
+    }
+
+    /// How critical the request was: as the rules say, or as whoever sent it, where that counts.
+    #[must_use]
+    pub fn criticality(&self) -> Criticality {
+        self.criticality
+    }
+
+    /// The rule that says how critical such requests are.
+    #[must_use]
+    pub fn classifier(&self) -> Option<&Rule> {
+        self.classifier.map(|at| self.snapshot.rule(at))
     }
 
     /// How many limits on what is in flight would have applied, had the request not been

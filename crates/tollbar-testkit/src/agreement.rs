@@ -25,6 +25,7 @@ macro_rules! agreement {
             $cases,
             agrees_with_the_oracle,
             agrees_when_the_clock_goes_back,
+            agrees_when_parts_are_reserved,
             agrees_when_rules_change,
             agrees_when_rules_change_and_the_clock_goes_back,
             agrees_on_batches,
@@ -66,6 +67,14 @@ pub fn agrees_when_the_clock_goes_back(factory: &Factory<'_>, cases: u32) {
     let values = (strategy::policy(), strategy::start(), strategy::trace_with_jumps_back(1..60));
     hold(cases, &values, |(policy, start, moves)| {
         Duel::new(factory(start)).play(start, &[policy], 1, &moves)
+    });
+}
+
+/// Requests of three classes on the same counters: the lower ones leave a part of the limit to the others.
+pub fn agrees_when_parts_are_reserved(factory: &Factory<'_>, cases: u32) {
+    let values = (strategy::reserved_policy(), strategy::start(), strategy::trace(1..60));
+    hold(cases, &values, |((policy, [of_some, of_more]), start, moves)| {
+        Duel::new(factory(start)).play_reserving(start, &policy, [0, of_some, of_more], 2, &moves)
     });
 }
 

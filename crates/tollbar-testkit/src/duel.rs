@@ -110,6 +110,57 @@ impl Duel {
         Ok(())
     }
 
+    /// A request that leaves `reserved` tokens to others. The oracle knows no such requests: it is asked whether one
+    /// of so many tokens more would pass, and charges this one if it would.
+    ///
+    /// # Errors
+    /// If the outcomes differ, or what remains: both, and what was asked before.
+    pub fn check_reserving(
+        &mut self,
+        now: Timestamp,
+        key: &[u8],
+        (policy, reserved): (&Policy, u64),
+        cost: u64,
+    ) -> Result<Answer, String> {
+        let of_class = policy.reserving(reserved).map_err(|error| error.to_string())?;
+        let weighed = if cost == 0 { 0 } else { cost.saturating_add(reserved) };
+        let outcome = self.oracle.clone().check(now, key, policy, weighed).outcome;
+        let charged = if outcome == Outcome::Allow { cost } else { 0 };
+        let whole = self.oracle.check(now, key, policy, charged);
+        let got = self.subject.check(now, key, &of_class, cost);
+        let (role, policy) = (Role::Enforce, &of_class);
+        self.tell(now, &[OracleEntry { key, policy, cost, role }], &[got]);
+        let remaining = whole.remaining.saturating_sub(reserved);
+        let expected = Answer { outcome, remaining, delay_us: whole.delay_us, ..got };
+        self.compare(&[expected], &[got])?;
+        Ok(got)
+    }
+
+    /// A whole trace of single requests that leave different parts of one policy to others, over so many keys.
+    ///
+    /// # Errors
+    /// If the answers differ: both, and what was asked before.
+    pub fn play_reserving(
+        &mut self,
+        start: Timestamp,
+        policy: &Policy,
+        reserved: [u64; 3],
+        keys: usize,
+        moves: &[Move],
+    ) -> Result<(), String> {
+        let mut trace_state = TraceState::at(start);
+        for each in moves {
+            trace_state.now = trace_state.advanced(each.advance, policy);
+            let cost = trace_state.cost(each.price, policy);
+            let key = [(each.key % keys) as u8];
+            self.give_back(trace_state.now, policy, &key, each)?;
+            let part = reserved[each.policy % reserved.len()];
+            let answer = self.check_reserving(trace_state.now, &key, (policy, part), cost)?;
+            trace_state.last = Some(answer);
+        }
+        Ok(())
+    }
+
     /// A whole trace of batches, over so many keys: the first move of each batch sets its time.
     ///
     /// # Errors

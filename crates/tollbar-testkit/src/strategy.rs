@@ -125,14 +125,32 @@ fn parsed(text: &str) -> Rate {
 /// Any policy the crate accepts.
 pub fn policy() -> impl Strategy<Value = Policy> {
     let overdraft = prop_oneof![4 => Just(0_u64), 1 => 1_u64..20];
-    let policy_and_overdraft = (policy_without_overdraft(), overdraft);
-    policy_and_overdraft.prop_map(|(policy, overdraft)| {
-        if overdraft == 0 {
-            return policy;
-        }
-        // Only buckets have one, and not if they are enormous.
-        policy.clone().with_overdraft(overdraft).unwrap_or(policy)
+    let reserved = prop_oneof![4 => Just(0_u64), 1 => 1_u64..16];
+    (policy_without_overdraft(), overdraft, reserved).prop_map(|(policy, overdraft, reserved)| {
+        // Only buckets have an overdraft, and not if they are enormous.
+        let policy = match overdraft {
+            0 => policy,
+            _ => policy.clone().with_overdraft(overdraft).unwrap_or(policy),
+        };
+        // What warms up reserves nothing.
+        policy.reserving(sixteenths(policy.capacity(), reserved)).unwrap_or(policy)
     })
+}
+
+/// Any policy of which a part can be reserved, and two parts: the first is not larger than the second, and may be 0.
+pub fn reserved_policy() -> impl Strategy<Value = (Policy, [u64; 2])> {
+    let is_possible = |policy: &Policy| policy.capacity() > 1 && policy.warm_up().is_none();
+    let policy = policy_without_overdraft().prop_filter("it has nothing to reserve", is_possible);
+    (policy, 0_u64..16, 1_u64..16).prop_map(|(policy, one, other)| {
+        let of = |parts: u64| sixteenths(policy.capacity(), parts).max(u64::from(parts > 0));
+        let parts = [of(one.min(other)), of(other)];
+        (policy, parts)
+    })
+}
+
+/// So many sixteenths, rounded down.
+fn sixteenths(whole: u64, parts: u64) -> u64 {
+    whole / 16 * parts + whole % 16 * parts / 16
 }
 
 fn policy_without_overdraft() -> impl Strategy<Value = Policy> {
@@ -209,7 +227,7 @@ impl RelativeWarmUp {
     /// `None` where the policy cannot warm up: of a limit of 1 there is no lower one.
     fn apply_to(self, policy: Policy) -> Option<Policy> {
         let limit = policy.limit();
-        let start = (limit / 16 * self.start + limit % 16 * self.start / 16).clamp(1, limit);
+        let start = sixteenths(limit, self.start).clamp(1, limit);
         let over = Duration::from_micros(self.over.0) + policy.window() / 16 * self.over.1 as u32;
         policy.with_warm_up(WarmUp { start, over, steps: self.steps }).ok()
     }

@@ -7,6 +7,7 @@ mod display;
 mod kind;
 mod options;
 mod parts;
+mod reserve;
 mod share;
 mod warm_up;
 

@@ -52,11 +52,12 @@ pub(crate) fn check(
         ("unlimited", rule.unlimited),
         ("stop", rule.stop),
         ("replaces", !rule.replaces.is_empty()),
+        ("criticality", rule.criticality.is_some()),
         ("tiers", rule.tiers.limits.iter().any(|(_, tier)| *tier == TierLimits::Unlimited)),
     ];
     if let Some((field, _)) = loosening.into_iter().find(|(_, is_there)| *is_there) {
-        let detail = "a sub-limit cannot lift a limit or keep the operator's rules from applying: \
-                      leave it out";
+        let detail = "a sub-limit cannot lift a limit, keep the operator's rules from applying or say how critical \
+                      requests are: leave it out";
         return Err(Problem::forbidden_field(field, detail));
     }
     if rule.all_limits().any(|limit| limit.policy().queue_length().is_some()) {

@@ -27,13 +27,15 @@ impl ExplainArgs {
         let RequestFlags { request: (method, path), attributes, cost, criticality } = &self.request;
         let attributes: Map<String, Value> =
             attributes.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let body = json!({
+        let mut body = json!({
             "method": method,
             "path": path,
             "attributes": attributes,
             "cost": cost,
-            "criticality": criticality.name(),
         });
+        if let Some(criticality) = criticality {
+            body["criticality"] = json!(criticality.name());
+        }
         self.server.run(async |client| {
             let request = ApiRequest::post("/v1/rate-limit/explain", body);
             let explanation = client.send(request).await?;
@@ -49,6 +51,10 @@ fn text(explanation: &Value) -> String {
         format!("{} {}", said(&explanation["method"]), said(&explanation["path"])),
         said(&explanation["summary"]),
     ];
+    let (criticality, why) = (&explanation["criticality"], &explanation["criticalityWhy"]);
+    if criticality != "normal" || why != "by default" {
+        lines.push(format!("{}: {}", said(criticality), said(why)));
+    }
     if let Some(error) = explanation["storeError"].as_str() {
         lines.push(format!("the counters could not be read: {}", visible(error)));
     }
@@ -87,6 +93,10 @@ fn limit_text(limit: &Value) -> String {
         (_, false) => ", denies",
     };
     let binds = if limit["binds"] == true { ", binds" } else { "" };
+    let reserved = match limit["reserved"].as_u64() {
+        Some(tokens) if tokens > 0 => format!(", {tokens} reserved for more critical requests"),
+        _ => String::new(),
+    };
     let text = visible(&cell(&limit["text"]));
-    format!("{text} ({}): {left}{would}{binds}", cell(&limit["algorithm"]))
+    format!("{text} ({}): {left}{would}{reserved}{binds}", cell(&limit["algorithm"]))
 }

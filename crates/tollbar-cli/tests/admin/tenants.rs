@@ -128,6 +128,8 @@ fn a_sub_limit_never_gives_more_than_the_operator_does() {
         (json!({ "name": "acmex/search" }), "name"),
         (json!({ "name": "globex/search" }), "name"),
         (json!({ "stop": true }), "stop"),
+        // Or a tenant would take what is reserved for the requests that the operator calls critical.
+        (json!({ "criticality": "critical" }), "criticality"),
         (json!({ "name": "per_tenant" }), "name"),
         (json!({ "replaces": ["per_tenant"] }), "replaces"),
         (json!({ "replaces": ["nosuch"] }), "replaces"),

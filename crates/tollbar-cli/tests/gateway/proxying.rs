@@ -568,6 +568,42 @@ fn the_criticality_that_a_trusted_proxy_sets_decides_who_is_shed() {
     assert_eq!(daemon.stop(), 0);
 }
 
+/// A client may say that nobody waits for its request, and not that it goes before others.
+#[test]
+fn a_client_of_the_gateway_can_only_lower_its_criticality() {
+    let (upstream, _) = upstream();
+    let scratch = Scratch::new("gateway-lowered");
+    let rules = scratch.file(
+        "rules.yaml",
+        "rules:
+  - { name: pay, match: { path: /pay }, criticality: critical }
+  - { name: all, limit: 9/s, on_store_failure: shed }",
+    );
+    let own = ["--proxy", "127.0.0.1:0", "--upstream", &upstream, "--rules", &rules];
+    let store = ["--store", "redis://127.0.0.1:1", "--store-raw-keys"];
+    // The test itself is none of these proxies.
+    let others = ["--trusted-proxies", "192.0.2.0/24", "--criticality-header", "X-Criticality"];
+    let daemon = Daemon::start(&[&own[..], &store, &others].concat());
+    let ask = |path: &str, line: &str| {
+        let stream = TcpStream::connect(daemon.address("proxy")).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{line}\r\n");
+        status(&exchange(stream, head))
+    };
+    for (path, line, expected) in [
+        ("/x", "", 429),
+        ("/x", "x-criticality: critical\r\n", 429),
+        ("/pay", "", 200),
+        ("/pay", "x-criticality: critical\r\n", 200),
+        ("/pay", "x-criticality: low\r\n", 429),
+        // What is no criticality says nothing.
+        ("/pay", "x-criticality: lowest\r\n", 200),
+        ("/pay", "x-criticality: low\r\nx-criticality: low\r\n", 200),
+    ] {
+        assert_eq!(ask(path, line), expected, "{path} {line:?}");
+    }
+    assert_eq!(daemon.stop(), 0);
+}
+
 #[test]
 fn the_upstream_is_treated_as_the_flags_say() {
     let (upstream, _) = upstream();

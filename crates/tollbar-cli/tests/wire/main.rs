@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
+mod criticality;
 mod envoy_store;
 mod envoy_wire;
 mod ext_authz;

@@ -58,7 +58,8 @@ impl TermHeaders {
         Ok(Self { request_id: Some(header_name(header)?), ..self })
     }
 
-    /// Reads how bad it is to turn a request away: `low`, `normal`, `high` or `critical`.
+    /// Reads how bad it is to turn a request away: `low`, `normal`, `high` or `critical`. A proxy's word counts whatever
+    /// the rules say, and anybody else's only if it is lower.
     pub fn criticality(self, header: &str) -> Result<Self, IdentityError> {
         Ok(Self { criticality: Some(header_name(header)?), ..self })
     }
@@ -88,6 +89,16 @@ impl TermHeaders {
             request.set_criticality(criticality.ok_or_else(unknown)?);
         }
         Ok(())
+    }
+
+    /// Lets `request` be less critical if the header of somebody says so who is not believed. Whatever else the headers say
+    /// counts for nothing.
+    pub fn describe_untrusted(&self, headers: &HeaderMap, request: &mut Request<'_>) {
+        let header = self.criticality.as_ref();
+        let text = header.and_then(|header| super::only(headers, header));
+        if let Some(criticality) = text.and_then(Criticality::of_name) {
+            request.lower_criticality(criticality);
+        }
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &HeaderName> {
@@ -140,6 +151,27 @@ mod tests {
         assert_eq!(described(&all).unwrap(), "7 a-1 critical");
         assert_eq!(described(&[("x-cost", "0")]).unwrap(), "0 none normal");
         assert_eq!(described(&[("x-cost", "5.0")]).unwrap(), "5 none normal");
+    }
+
+    #[test]
+    fn whoever_is_not_believed_can_only_lower_the_criticality() {
+        let headers = TermHeaders::default().cost("x-cost").unwrap().criticality("x-crit").unwrap();
+        for (value, expected) in
+            [("low", "low"), ("normal", "normal"), ("critical", "normal"), ("urgent", "normal")]
+        {
+            let mut map = HeaderMap::new();
+            map.append("x-crit", HeaderValue::from_static(value));
+            map.append("x-cost", HeaderValue::from_static("0"));
+            let mut request = Request::new("GET", "/").unwrap();
+            headers.describe_untrusted(&map, &mut request);
+            assert_eq!((request.criticality().name(), request.cost()), (expected, 1), "{value}");
+        }
+        let mut twice = HeaderMap::new();
+        twice.append("x-crit", HeaderValue::from_static("low"));
+        twice.append("x-crit", HeaderValue::from_static("low"));
+        let mut request = Request::new("GET", "/").unwrap();
+        headers.describe_untrusted(&twice, &mut request);
+        assert_eq!(request.criticality(), Criticality::Normal);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::RedisSubject;
+use crate::support::{Patient, RUNTIME, RedisSubject, server};
 use tollbar::store::{Hold, Once, ReservationId};
-use tollbar::{Concurrency, Period, Policy, Rate, Role, Timestamp, WarmUp};
+use tollbar::{Concurrency, Period, Policy, Rate, Role, Store, Timestamp, WarmUp};
 use tollbar_testkit::duel::Duel;
 use tollbar_testkit::oracle::OracleEntry;
 use tollbar_testkit::spec::{Kind, PolicySpec};
@@ -240,5 +240,24 @@ fn a_window_that_was_overdrawn_a_thousandfold_weighs_what_the_oracle_says() {
         for cost in [0, 1, 1_000, 1_000_000_000] {
             duel.check(Timestamp::from_micros(now_us), b"key", &policy, cost).unwrap();
         }
+    }
+}
+
+/// A denial that is remembered for a lower class is no answer to a higher one, and the reserve is there for that.
+#[test]
+fn a_remembered_denial_of_a_lower_class_says_nothing_of_a_higher_one() {
+    let server = server();
+    let builder = crate::support::builder(&server).deny_cache(16).patient();
+    let store = RUNTIME.block_on(builder.connect()).unwrap();
+    for policy in [Policy::token_bucket("10/h"), Policy::fixed_window("10/month")] {
+        let policy = policy.unwrap();
+        let lower = policy.reserving(1).unwrap();
+        let check = |policy| store.check(b"reserved", policy, 1).wait().unwrap().is_allowed();
+        assert_eq!((0..12).filter(|_| check(&lower)).count(), 9);
+        let hits = store.stats().deny_cache_hits;
+        assert!(!check(&lower));
+        assert_eq!(store.stats().deny_cache_hits, hits + 1, "the denial is remembered");
+        assert!(check(&policy), "and there is one left for the higher class");
+        assert!(!check(&policy) && !check(&lower));
     }
 }

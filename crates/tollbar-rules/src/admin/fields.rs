@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 
 use crate::date::instant_text;
 use crate::file::reader::Case;
+use crate::rule::accuracy::percent_text;
 use crate::{
-    Condition, Conditions, Costs, Exemption, Limit, LimitOptions, Mode, OnMissing, OnOutage, Per,
-    Rule, Test, TierLimits, Tiers,
+    Condition, Conditions, Costs, Criticality, Exemption, Limit, LimitOptions, Mode, OnMissing,
+    OnOutage, Per, Reserve, Rule, Test, TierLimits, Tiers,
 };
 
 /// The fields of a rule or of a part of it, in order.
@@ -30,6 +31,7 @@ pub(super) fn rule_fields(rule: &Rule, case: Case) -> Fields {
         ("id", rule.id.as_ref().map(|id| json!(&**id))),
         ("description", rule.description.as_ref().map(|description| json!(&**description))),
         ("match", said(!rule.conditions.all().is_empty(), &|| writer.conditions(&rule.conditions))),
+        ("criticality", rule.criticality.map(|criticality| json!(criticality.name()))),
         ("per", said(rule.per != [Per::Client], &per)),
         ("missing", said(rule.missing != OnMissing::default(), &|| json!(rule.missing.name()))),
         ("new_keys", rule.new_keys.as_ref().map(|limit| writer.limit(limit, none, false))),
@@ -112,7 +114,7 @@ fn object(fields: Fields) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.into_owned(), value)).collect())
 }
 
-fn option_fields(options: LimitOptions) -> [(&'static str, Option<Value>); 9] {
+fn option_fields(options: LimitOptions) -> [(&'static str, Option<Value>); 10] {
     let warm_up = options.warm_up.map(|warm_up| {
         json!({ "start": warm_up.start, "over": time_text(warm_up.over), "steps": warm_up.steps })
     });
@@ -126,7 +128,13 @@ fn option_fields(options: LimitOptions) -> [(&'static str, Option<Value>); 9] {
         ("lease", options.lease.map(|lease| json!(time_text(lease)))),
         ("queue", options.queue.map(|length| json!(length))),
         ("max_wait", options.max_wait.map(|wait| json!(time_text(wait)))),
+        ("reserve", options.reserve.map(reserve_json)),
     ]
+}
+
+fn reserve_json(reserve: Reserve) -> Value {
+    let share = |(of, ppm): (Criticality, u32)| (of.name().to_owned(), json!(percent_text(ppm)));
+    Value::Object(reserve.shares().map(share).collect())
 }
 
 /// Writes the parts of a rule.

@@ -19,13 +19,13 @@ use super::new_keys::Visit;
 use super::request_id::RequestName;
 use super::selection::{NoObserver, Observer, SelectedLimit, Selection, Selector};
 use super::{ahead_of_clock, outage, tallies};
-use crate::Request;
 use crate::matcher::{ItemId, Items};
 use crate::rule::Tier;
 use crate::rule::condition::PathReading;
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
 use crate::verdict::{Decisions, Enforcement, LimitDecision, StoredReason, Verdict};
+use crate::{Limit, Request, Reserve};
 
 /// The batch entries of one check.
 pub(super) type Entries<'e> = ArrayVec<Entry<'e>, POLICIES_PER_REQUEST_MAX>;
@@ -67,6 +67,7 @@ impl AsyncEngine {
         if reserve_for.is_none()
             && self.decide_single_rule(request, &verdict.snapshot, matching, &mut verdict.decisions)
         {
+            verdict.criticality = request.criticality();
             verdict.bind_only_one();
             return None;
         }
@@ -174,6 +175,7 @@ impl AsyncEngine {
         selection: &mut Selection,
         verdict: &mut Verdict,
     ) -> Option<RequestName> {
+        (verdict.criticality, verdict.classifier) = (selection.criticality, selection.classifier);
         let name = RequestName::new(request, &verdict.snapshot, selection);
         if request.cost() > 0 {
             self.latest_tiers.record_all(&verdict.snapshot, selection);
@@ -181,7 +183,7 @@ impl AsyncEngine {
         if verdict.decide_without_store(selection) {
             return None;
         }
-        selection.cap_waits(request, &verdict.snapshot);
+        selection.lower_policies(request, &verdict.snapshot);
         let is_reservation = reserve_for.is_some();
         let is_held = is_reservation || selection.has_permits && request.cost() > 0;
         // Before anything is charged: what cannot be written down could not be given back elsewhere.
@@ -358,12 +360,26 @@ impl SelectedLimit {
             Enforcement::Live => Role::Enforce,
             Enforcement::Shadow | Enforcement::Candidate => Role::Shadow,
         };
-        let policy = selection.capped_queue(self).unwrap_or_else(|| self.policy(snapshot));
+        let policy = selection.policy(self, snapshot);
         let entry = Entry::new(key, policy).with_cost(self.cost).with_role(role);
         match self.accuracy(snapshot) {
             Accuracy::Exact => entry,
             accuracy => entry.with_accuracy(accuracy),
         }
+    }
+
+    /// The limit as its rule says it.
+    pub(crate) fn limit<'s>(&self, snapshot: &'s Snapshot) -> &'s Limit {
+        let rule = snapshot.rule(self.rule);
+        match self.enforcement {
+            Enforcement::Candidate => &rule.candidate[self.limit],
+            Enforcement::Live | Enforcement::Shadow => &rule.limits_of(self.tier)[self.limit],
+        }
+    }
+
+    /// What of it is reserved for more critical requests.
+    pub(crate) fn reserve(&self, snapshot: &Snapshot) -> Option<Reserve> {
+        self.limit(snapshot).options().reserve
     }
 
     /// How exactly it is counted.

@@ -44,15 +44,16 @@ pub(super) fn decide(
     decisions: &mut Decisions,
 ) -> Option<Hold> {
     decisions.extend(
-        selection.limits.iter().map(|selected| uncounted_decision(snapshot, request, selected)),
+        selection.limits.iter().map(|selected| uncounted_decision(snapshot, selection, selected)),
     );
     let denies = |limit: &LimitDecision| {
         limit.enforcement == Enforcement::Live && !is_share(limit) && !limit.decision.is_allowed()
     };
     let is_denied = decisions.iter().any(denies);
     let limits = selection.limits.iter();
-    let shares: Vec<Cow<'_, Policy>> =
-        limits.map(|selected| request.cap_wait(share(snapshot, selected))).collect();
+    let lowered =
+        |selected| selection.lowered(selected, share(snapshot, selected), request, snapshot);
+    let shares: Vec<Cow<'_, Policy>> = limits.map(lowered).collect();
     let mut places: ArrayVec<usize, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     for (at, selected) in selection.limits.iter().enumerate().take(POLICIES_PER_REQUEST_MAX) {
@@ -94,11 +95,11 @@ pub(super) fn decide(
 /// What a rule says that sees no counter. For `local` it is a denial, until its share is asked.
 fn uncounted_decision(
     snapshot: &Snapshot,
-    request: &Request<'_>,
+    selection: &Selection,
     selected: &SelectedLimit,
 ) -> LimitDecision {
     let deny = Outcome::Deny { retry_after_us: RETRY_AFTER_US };
-    let policy = selected.policy(snapshot);
+    let policy = selection.policy(selected, snapshot);
     let (outcome, degraded) = match snapshot.rule(selected.rule).on_store_failure {
         // It would not pass if the store answered.
         _ if selected.cost > policy.capacity() => (Outcome::Never, Degraded::Denied),
@@ -106,7 +107,7 @@ fn uncounted_decision(
         _ if selected.accuracy(snapshot) == Accuracy::Local => (deny, Degraded::Fallback),
         OnOutage::Local => (deny, Degraded::Fallback),
         OnOutage::Deny => (deny, Degraded::Denied),
-        OnOutage::Shed { keep } if request.criticality() < keep => (deny, Degraded::Denied),
+        OnOutage::Shed { keep } if selection.criticality < keep => (deny, Degraded::Denied),
         OnOutage::Allow | OnOutage::Shed { .. } => (Outcome::Allow, Degraded::Allowed),
     };
     selected.with_decision(Decision::uncounted(outcome, policy.limit(), degraded))

@@ -16,7 +16,6 @@ use tollbar::{Policy, Timestamp};
 
 use super::latest_tiers::LatestTiers;
 use super::replacement::{Replaced, Replacements};
-use crate::Request;
 use crate::matcher::{ItemId, Items};
 use crate::rule::Tier;
 use crate::rule::condition::PathReading;
@@ -25,6 +24,7 @@ use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::overrides::Overrides;
 use crate::snapshot::{RecipeId, RuleFlags, Snapshot};
 use crate::verdict::{Enforcement, StoredReason};
+use crate::{Criticality, Request};
 
 /// One limit that applies to a request.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +48,10 @@ type SelectedTier = (ItemId, Tier, (usize, usize));
 pub(crate) struct Selection {
     pub(crate) keys: KeyBuffer,
     pub(crate) limits: SmallVec<[SelectedLimit; 8]>,
+    /// How critical the request is.
+    pub(crate) criticality: Criticality,
+    /// The rule that says how critical such requests are.
+    pub(crate) classifier: Option<ItemId>,
     /// A denial that needs no store.
     pub(crate) denial: Option<StoredReason>,
     /// Why the request is allowed if no live limit applies.
@@ -58,8 +62,11 @@ pub(crate) struct Selection {
     pub(crate) has_new_keys: bool,
     /// How many limits of permits were left out, because the request takes none.
     pub(crate) permit_limits_skipped: u32,
-    /// The queues in which the request may wait for less than their rules say.
-    capped_queues: Vec<(SelectedLimit, Policy)>,
+    /// Whether any of the limits is of a rule with reserves.
+    has_reserves: bool,
+    /// The limits that are less for this request than their rules say: queues in which it may not wait for as long,
+    /// and those of which a part is reserved for more critical requests.
+    lower_policies: Vec<(SelectedLimit, Policy)>,
     /// Rules that cannot decide the request, and what is wrong with it.
     mistakes: SmallVec<[(ItemId, StoredReason); 2]>,
     /// Rules whose subject is banned, and the ban.
@@ -170,6 +177,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
             return;
         }
         self.select_in_each_reading(selection, |selector, selection| {
+            selector.classify(&[at], selection);
             if let Some(overrides) = &selector.snapshot.overrides
                 && selector.is_banned(overrides, selection)
             {
@@ -206,6 +214,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
     /// replaced by one that is not has no effect, wherever the other stands among those looked at.
     #[inline]
     fn choose(&mut self, matching: &[ItemId], selection: &mut Selection) {
+        self.classify(matching, selection);
         if let Some(overrides) = &self.snapshot.overrides
             && self.is_banned(overrides, selection)
         {
@@ -262,6 +271,24 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
             self.fall_back(matching, is_covered, selection);
         }
         selection.finish();
+    }
+
+    /// Says how critical the request is: as the first rule says that is in force, unless the request itself says
+    /// something else that counts. Whom a rule limits, exempts or lifts makes no difference.
+    #[inline]
+    fn classify(&self, matching: &[ItemId], selection: &mut Selection) {
+        let is_in_force = |at: &ItemId| self.flags(*at).is_enabled && self.flags(*at).is_live;
+        let is_fallback = |at: ItemId| self.flags(at).is_fallback;
+        let mut classifier = None;
+        if matching.iter().any(|at| self.flags(*at).criticality.is_some()) {
+            let in_force = || matching.iter().copied().filter(is_in_force);
+            let is_covered = in_force().any(|at| !is_fallback(at));
+            let mut applying = in_force().filter(|at| !(is_covered && is_fallback(*at)));
+            classifier = applying.find(|at| self.flags(*at).criticality.is_some());
+        }
+        let declared = classifier.and_then(|at| self.flags(at).criticality);
+        selection.criticality = self.request.criticality_under(declared);
+        selection.classifier = classifier;
     }
 
     #[inline]
@@ -410,6 +437,7 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
         let skips_permits = flags.has_permits && self.request.takes_no_permits();
         selection.has_permits |= flags.has_permits && !skips_permits;
         selection.has_new_keys |= flags.has_new_keys;
+        selection.has_reserves |= flags.has_reserves;
         let policies = self.snapshot.policies(at, tier, boost);
         let selected = SelectedLimit { rule: at, tier, limit: 0, enforcement, cost, boost, key };
         let mut select = |policies: &[Policy], enforcement| {
@@ -503,6 +531,10 @@ impl Selection {
 
     /// Adds what was selected for the other reading of the path. Both have made up their minds.
     fn join(&mut self, other: Self) {
+        // Nobody becomes more critical by a path that servers read in two ways.
+        if other.criticality < self.criticality {
+            (self.criticality, self.classifier) = (other.criticality, other.classifier);
+        }
         let start = self.keys.len();
         self.keys.extend_from_slice(&other.keys);
         let moved = |(rule, tier, key): (ItemId, Tier, (usize, usize))| {
@@ -525,27 +557,52 @@ impl Selection {
         self.pass_reason = self.pass_reason.or(other.pass_reason);
         self.has_permits |= other.has_permits;
         self.has_new_keys |= other.has_new_keys;
+        self.has_reserves |= other.has_reserves;
         self.permit_limits_skipped = self.permit_limits_skipped.max(other.permit_limits_skipped);
         if self.denial.is_none() {
             self.limit_to(POLICIES_PER_REQUEST_MAX);
         }
     }
 
-    /// Shortens the waits in queues to what the request may wait.
-    pub(super) fn cap_waits(&mut self, request: &Request<'_>, snapshot: &Snapshot) {
+    /// Lowers the limits to what they are for this request.
+    #[inline]
+    pub(crate) fn lower_policies(&mut self, request: &Request<'_>, snapshot: &Snapshot) {
         for selected in &self.limits {
-            if let Cow::Owned(policy) = request.cap_wait(selected.policy(snapshot)) {
-                self.capped_queues.push((*selected, policy));
+            let policy = selected.policy(snapshot);
+            if let Cow::Owned(lower) = self.lowered(selected, policy, request, snapshot) {
+                self.lower_policies.push((*selected, lower));
             }
         }
     }
 
-    /// Returns the queue with a shorter wait that takes the place of `selected`, if there is one.
+    /// Returns `policy` as a limit of this request: without what is reserved for more critical ones, and as a queue
+    /// with a shorter wait if it cannot wait for as long.
     #[inline]
-    pub(super) fn capped_queue(&self, selected: &SelectedLimit) -> Option<&Policy> {
+    pub(super) fn lowered<'p>(
+        &self,
+        selected: &SelectedLimit,
+        policy: &'p Policy,
+        request: &Request<'_>,
+        snapshot: &Snapshot,
+    ) -> Cow<'p, Policy> {
+        let reserve = if self.has_reserves { selected.reserve(snapshot) } else { None };
+        match reserve.map(|reserve| reserve.apply(policy, self.criticality)) {
+            Some(Cow::Owned(lower)) => Cow::Owned(request.cap_wait(&lower).into_owned()),
+            _ => request.cap_wait(policy),
+        }
+    }
+
+    /// Returns the policy that the request is compared with.
+    #[inline]
+    pub(crate) fn policy<'s>(
+        &'s self,
+        selected: &SelectedLimit,
+        snapshot: &'s Snapshot,
+    ) -> &'s Policy {
         let name = |limit: &SelectedLimit| (limit.rule, limit.limit, limit.key, limit.enforcement);
-        let mut queues = self.capped_queues.iter();
-        queues.find(|(limit, _)| name(limit) == name(selected)).map(|(_, policy)| policy)
+        let mut lower = self.lower_policies.iter();
+        let lower = lower.find(|(limit, _)| name(limit) == name(selected));
+        lower.map_or_else(|| selected.policy(snapshot), |(_, policy)| policy)
     }
 
     /// Keeps what a store takes at once: what only reports gives way.

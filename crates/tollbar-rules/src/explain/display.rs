@@ -2,14 +2,17 @@
 
 use std::fmt;
 
-use super::{Explanation, LimitExplanation, RuleExplanation, RuleFate};
-use crate::RuleAccuracy;
+use super::{Explanation, LimitExplanation, NOT_SAID, RuleExplanation, RuleFate};
 use crate::verdict::Enforcement;
+use crate::{Criticality, RuleAccuracy};
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", self.method, self.path)?;
         writeln!(f, "{}", self.summary)?;
+        if self.criticality != Criticality::default() || self.criticality_why != NOT_SAID {
+            writeln!(f, "{}: {}", self.criticality.name(), self.criticality_why)?;
+        }
         if let Some(error) = &self.store_error {
             writeln!(f, "the counters could not be read: {error}")?;
         }
@@ -62,6 +65,9 @@ impl fmt::Display for LimitExplanation {
             (Enforcement::Candidate, false) => ", would deny were it not a candidate",
         };
         f.write_str(would)?;
+        if self.reserved > 0 {
+            write!(f, ", {} reserved for more critical requests", self.reserved)?;
+        }
         if self.binds {
             f.write_str(", binds")?;
         }

@@ -7,7 +7,7 @@ use tollbar::{WarmUp, parse_duration};
 use super::node::Value;
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_offset;
-use crate::{AlgorithmKind, Limit, LimitOptions, TierLimits, Tiers};
+use crate::{AlgorithmKind, Criticality, Limit, LimitOptions, Reserve, TierLimits, Tiers};
 
 /// The options of a rule, which its limits inherit as far as they fit.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct InheritedOptions<'n> {
 type OptionFields<'n> = [Option<Field<'n>>; OPTIONS.len()];
 
 /// Every option but the algorithm, and what to write where no limit of the rule has a use for it.
-const OPTIONS: [(&str, &str); 8] = [
+const OPTIONS: [(&str, &str); 9] = [
     (
         "burst",
         "a burst is of the rule's own `limit`: write it with the limit it is for, such as \
@@ -59,6 +59,10 @@ const OPTIONS: [(&str, &str); 8] = [
         "max_wait",
         "no limit of this rule is a queue: write `algorithm: leaky_queue`, or leave this out",
     ),
+    (
+        "reserve",
+        "no limit of this rule has a use for it: write it with the limit that it is for, or leave this out",
+    ),
 ];
 
 /// Which of the [`OPTIONS`] are there.
@@ -72,6 +76,7 @@ fn is_there(options: LimitOptions) -> [bool; OPTIONS.len()] {
         options.lease.is_some(),
         options.queue.is_some(),
         options.max_wait.is_some(),
+        options.reserve.is_some(),
     ]
 }
 
@@ -239,6 +244,7 @@ fn take_options<'n>(
             "warm_up" => options.warm_up = read_warm_up(reader, field),
             "lease" => options.lease = duration(reader, field),
             "queue" => options.queue = reader.number(field),
+            "reserve" => options.reserve = read_reserve(reader, field),
             _ => options.max_wait = duration(reader, field),
         }
     }
@@ -264,6 +270,30 @@ fn read_warm_up(reader: &mut Reader, field: &Field<'_>) -> Option<WarmUp> {
         Some(steps) => u32::try_from(steps?).unwrap_or(u32::MAX),
     };
     Some(WarmUp { start: start?, over: over?, steps })
+}
+
+fn read_reserve(reader: &mut Reader, field: &Field<'_>) -> Option<Reserve> {
+    let what = "a mapping such as `{ critical: 10% }`";
+    let mut fields = reader.fields(field, what)?;
+    let shares = Criticality::NAMED.map(|(name, criticality)| (criticality, fields.take(name)));
+    let error_count = reader.errors.len();
+    fields.finish(reader);
+    if reader.errors.len() > error_count {
+        return None;
+    }
+    let mut texts = Vec::new();
+    for (criticality, share) in &shares {
+        if let Some(share) = share {
+            let text = reader.text(share, "a share such as `10%`")?;
+            // Each is refused where it stands, and all together where they begin.
+            if let Err(error) = Reserve::new([(*criticality, text)]) {
+                reader.refuse(share, error);
+                return None;
+            }
+            texts.push((*criticality, text));
+        }
+    }
+    Reserve::new(texts).map_err(|error| reader.refuse(field, error)).ok()
 }
 
 /// `10min`, as the window of a rate is written.

@@ -84,6 +84,9 @@ impl<'n> RuleReader<'_, 'n> {
         if let Some(field) = self.take("match") {
             rule.conditions = conditions::read(self.reader, &field);
         }
+        if let Some(field) = self.take("criticality") {
+            rule.criticality = self.reader.choice(&field, &Criticality::NAMED);
+        }
         self.subject(&mut rule);
         self.limits(&mut rule);
         if let Some(field) = self.take("cost") {

@@ -254,7 +254,7 @@ const WRONG_RULES: &[(&str, &str)] = &[
     ),
     (
         "limit: { rate: 10/s }",
-        "3:10: rules[0].limit: there is no `limit` here: write one such as `limit: 10/s`\nrules.yaml:3:12: rules[0].limit.rate: there is no field `rate` here: the fields are `limit`, `algorithm`, `burst`, `staggered`, `utc_offset`, `subwindows`, `warm_up`, `lease`, `queue`, `max_wait`",
+        "3:10: rules[0].limit: there is no `limit` here: write one such as `limit: 10/s`\nrules.yaml:3:12: rules[0].limit.rate: there is no field `rate` here: the fields are `limit`, `algorithm`, `burst`, `staggered`, `utc_offset`, `subwindows`, `warm_up`, `lease`, `queue`, `max_wait`, `reserve`",
     ),
     (
         "limit: [1/s, 60/60s, 5/min]",
@@ -335,6 +335,46 @@ const WRONG_RULES: &[(&str, &str)] = &[
     (
         "limit: { limit: 20/s, max_wait: 1s }",
         "3:35: rules[0].limit.max_wait: nobody waits in `sliding_window_counter`: leave the longest wait out, or use a leaky queue",
+    ),
+    (
+        "limit: 20/s\n  criticality: urgent",
+        "4:16: rules[0].criticality: `urgent` is not known here: write one of `low`, `normal`, `high`, `critical`",
+    ),
+    (
+        "limit: 20/s\n  reserve: { critical: 100% }",
+        "4:24: rules[0].reserve.critical: `100%` is no share of a limit: write one above 0% and below 100%, such as `10%`",
+    ),
+    (
+        "limit: 20/s\n  reserve: { critical: 50%, high: 50% }",
+        "4:12: rules[0].reserve: 100% of the limit are reserved in all, which leaves nothing to other requests: reserve less than 100% together",
+    ),
+    (
+        "limit: 20/s\n  reserve: { low: 10% }",
+        "4:19: rules[0].reserve.low: nothing is less critical than `low`, so nothing can be reserved for it: reserve for `normal`, `high` or `critical`",
+    ),
+    (
+        "limit: 20/s\n  reserve: { urgent: 10% }",
+        "4:14: rules[0].reserve.urgent: there is no field `urgent` here: the fields are `low`, `normal`, `high`, `critical`",
+    ),
+    (
+        "limit: 20/s\n  reserve: {}",
+        "4:12: rules[0].reserve: nothing is reserved: write a share for a criticality, such as `{ critical: 10% }`, or leave this out",
+    ),
+    (
+        "limit: 3/s\n  reserve: { critical: 75% }",
+        "4:12: rules[0].reserve: a limit of 3 leaves less than a token to requests that are low: write 4 or more, or reserve less",
+    ),
+    (
+        "limit: { limit: 9/s, warm_up: { start: 1, over: 1h }, reserve: { high: 10% } }",
+        "3:66: rules[0].limit.reserve: a limit with a warm-up cannot be reserved in part: leave the reserve out, or the warm-up",
+    ),
+    (
+        "limit: 1000/s\n  burst: 1000\n  reserve: { high: 10% }\n  accuracy: conservative",
+        "6:13: rules[0].accuracy: `1000/s`: a limit with a `reserve` is always counted exactly: write `accuracy: exact`, or leave the reserve out",
+    ),
+    (
+        "unlimited: true\n  reserve: { high: 10% }",
+        "4:12: rules[0].reserve: no limit of this rule has a use for it: write it with the limit that it is for, or leave this out",
     ),
     (
         "limit: 1/s\n  utc_offset: India",

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use thiserror::Error;
 use tollbar::{Accuracy, LoanError, LoanMode, LoanTerms, Policy};
 
+use crate::Reserve;
 use crate::message::shorten;
 use crate::rule::cost::whole_digits;
 
@@ -79,6 +80,11 @@ pub enum LimitAccuracyError {
     /// Its tokens cannot be lent.
     #[error(transparent)]
     Loan(#[from] LoanError),
+    /// A part of it is reserved. A loan would be spent by requests of any criticality.
+    #[error(
+        "a limit with a `reserve` is always counted exactly: write `accuracy: exact`, or leave the reserve out"
+    )]
+    Reserved,
     /// A part of it is less than a token.
     #[error(
         "a limit of {capacity} leaves less than a token for each of {nodes} nodes: write {nodes} or more, or `accuracy: exact`"
@@ -92,17 +98,19 @@ pub enum LimitAccuracyError {
 }
 
 impl RuleAccuracy {
-    /// Returns how a limit is counted where the rule set has `node_count` nodes.
+    /// Returns how a limit that reserves `reserve` is counted where the rule set has `node_count` nodes.
     ///
     /// # Errors
     /// If the limit cannot be counted so.
     pub fn of_limit(
         self,
         policy: &Policy,
+        reserve: Option<Reserve>,
         node_count: u64,
     ) -> Result<Accuracy, LimitAccuracyError> {
         let mode = match self {
             Self::Exact => return Ok(Accuracy::Exact),
+            _ if reserve.is_some() => return Err(LimitAccuracyError::Reserved),
             Self::Conservative { share_ppm } => LoanMode::Conservative { share_ppm },
             Self::Optimistic { share_ppm } => LoanMode::Optimistic { share_ppm },
             Self::Local { nodes } => return local(policy, nodes.unwrap_or(node_count)),
@@ -151,20 +159,32 @@ impl FromStr for RuleAccuracy {
     }
 }
 
-/// `2.5%` as 25,000.
+/// The share of the burst in parentheses.
 fn share_ppm(text: &str) -> Result<u32, AccuracyError> {
-    let refuse = || AccuracyError::Share { text: shorten(text) };
-    let percent = text.strip_suffix('%').ok_or_else(refuse)?;
+    let share_ppm = percent_ppm(text).filter(|share_ppm| (1..=SHARE_PPM_MAX).contains(share_ppm));
+    share_ppm.ok_or_else(|| AccuracyError::Share { text: shorten(text) })
+}
+
+/// `2.5%` as 25,000.
+pub(super) fn percent_ppm(text: &str) -> Option<u32> {
+    let percent = text.strip_suffix('%')?;
     let (whole, fraction) = percent.split_once('.').unwrap_or((percent, "0"));
     let is_number = |text: &str, length_max: usize| {
         (1..=length_max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
     };
     // Four digits after the point are whole millionths.
     if !is_number(whole, 3) || !is_number(fraction, 4) {
-        return Err(refuse());
+        return None;
     }
-    let share_ppm: u32 = format!("{whole}{fraction:0<4}").parse().map_err(|_| refuse())?;
-    if (1..=SHARE_PPM_MAX).contains(&share_ppm) { Ok(share_ppm) } else { Err(refuse()) }
+    format!("{whole}{fraction:0<4}").parse().ok()
+}
+
+/// 25,000 as `2.5%`.
+pub(crate) fn percent_text(share_ppm: u32) -> String {
+    let fraction = format!("{:04}", share_ppm % PPM_PER_PERCENT);
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{}{point}{fraction}%", share_ppm / PPM_PER_PERCENT)
 }
 
 fn nodes(text: &str) -> Result<u64, AccuracyError> {
@@ -184,10 +204,7 @@ impl fmt::Display for RuleAccuracy {
             Self::Conservative { share_ppm } => ("conservative", *share_ppm),
             Self::Optimistic { share_ppm } => ("optimistic", *share_ppm),
         };
-        let fraction = format!("{:04}", share_ppm % PPM_PER_PERCENT);
-        let fraction = fraction.trim_end_matches('0');
-        let point = if fraction.is_empty() { "" } else { "." };
-        write!(f, "{name}({}{point}{fraction}%)", share_ppm / PPM_PER_PERCENT)
+        write!(f, "{name}({})", percent_text(share_ppm))
     }
 }
 
@@ -245,7 +262,8 @@ mod tests {
     fn a_limit_is_counted_as_its_rule_says_where_it_can() {
         let bucket = Policy::token_bucket("1000/s").unwrap().with_burst(10_000).unwrap();
         let log = Policy::sliding_window_log("100/s").unwrap();
-        let of = |text: &str, policy| text.parse::<RuleAccuracy>().unwrap().of_limit(policy, 3);
+        let of =
+            |text: &str, policy| text.parse::<RuleAccuracy>().unwrap().of_limit(policy, None, 3);
         assert_eq!(of("exact", &log), Ok(Accuracy::Exact));
         assert!(matches!(of("conservative", &bucket), Ok(Accuracy::Loaned(_))));
         assert_eq!(of("local", &bucket), Ok(Accuracy::Local));

@@ -12,6 +12,7 @@ use thiserror::Error;
 use tollbar::{Concurrency, Period, Policy, PolicyError, Rate, RateError, WarmUp};
 
 use crate::rule::cost::whole_digits;
+use crate::{Criticality, Reserve, ReserveError};
 
 /// Parts of a strict window unless a limit says otherwise: it then admits 10/11 of the limit.
 const SUBWINDOWS_DEFAULT: u32 = 10;
@@ -63,6 +64,8 @@ pub struct LimitOptions {
     pub max_wait: Option<Duration>,
     /// How long a permit is held at most, unless it is renewed.
     pub lease: Option<Duration>,
+    /// What of it is reserved for more critical requests.
+    pub reserve: Option<Reserve>,
 }
 
 /// A limit: a policy, and how it was written.
@@ -119,6 +122,9 @@ pub enum LimitError {
     /// The length of what is no queue.
     #[error("only `leaky_queue` has a queue: leave it out, or use that algorithm")]
     QueueWithoutQueue,
+    /// A reserve that leaves too little.
+    #[error(transparent)]
+    Reserve(#[from] ReserveError),
     /// Parts of what has none.
     #[error("only `sliding_window_strict` has sub-windows: leave them out, or use that algorithm")]
     SubwindowsWithoutStrict,
@@ -161,6 +167,7 @@ impl LimitOptions {
             all.burst = own.burst.or(self.burst);
             all.warm_up = own.warm_up.or(self.warm_up);
         }
+        all.reserve = own.reserve.or(self.reserve);
         // The calendar is counted in one way only, and a burst of its own makes a limit a bucket.
         let is_bucket =
             matches!(self.counting, Some(AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket));
@@ -201,6 +208,10 @@ impl Limit {
     /// ```
     pub fn new(text: &str, options: LimitOptions) -> Result<Self, LimitError> {
         let policy = build(text, options)?;
+        if let Some(reserve) = options.reserve {
+            reserve.check(policy.capacity())?;
+            policy.reserving(reserve.held_back(policy.capacity(), Criticality::Low))?;
+        }
         Ok(Self { text: text.into(), options, policy })
     }
 
@@ -387,6 +398,10 @@ impl LimitError {
             Self::Policy(PolicyError::QueueTooLong { .. }) | Self::QueueWithoutQueue => "queue",
             Self::Policy(PolicyError::MaxWaitWithoutQueue { .. }) => "max_wait",
             Self::CalendarCounting => "algorithm",
+            Self::Reserve(_)
+            | Self::Policy(PolicyError::ReserveWithWarmUp | PolicyError::ReserveOfCustom) => {
+                "reserve"
+            }
             _ => "limit",
         }
     }

@@ -73,6 +73,7 @@ impl RuleChange {
             ("description", before.description == after.description),
             ("enabled", before.enabled == after.enabled),
             ("match", before.conditions == after.conditions),
+            ("criticality", before.criticality == after.criticality),
             ("per", before.per == after.per),
             ("missing", before.missing == after.missing),
             ("new_keys", before.new_keys == after.new_keys),

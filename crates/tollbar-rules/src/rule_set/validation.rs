@@ -136,7 +136,7 @@ impl<'r> Validator<'r> {
             for (field, _) in fields.iter().filter(|(_, is_empty)| !is_empty) {
                 self.refuse(field, RuleProblem::LimitsOfUnlimited { field });
             }
-        } else if rule.limits.is_empty() && tiers.is_empty() {
+        } else if rule.limits.is_empty() && tiers.is_empty() && !rule.only_classifies() {
             self.refuse("limit", RuleProblem::NoLimit);
         }
         if rule.fallback {
@@ -165,7 +165,7 @@ impl<'r> Validator<'r> {
         }
         let algorithm = limit.policy().algorithm().name();
         let is_simple = matches!(algorithm, "sliding_window_counter" | "token_bucket");
-        if !is_simple || limit.options().warm_up.is_some() {
+        if !is_simple || limit.options().warm_up.is_some() || limit.options().reserve.is_some() {
             let limit = limit.text().to_owned();
             self.refuse("new_keys", RuleProblem::NewKeysAlgorithm { limit });
         }
@@ -225,7 +225,9 @@ impl<'r> Validator<'r> {
             return;
         };
         for limit in rule.all_limits() {
-            if let Err(source) = accuracy.of_limit(limit.policy(), node_count) {
+            if let Err(source) =
+                accuracy.of_limit(limit.policy(), limit.options().reserve, node_count)
+            {
                 let limit = limit.text().to_owned();
                 self.refuse("accuracy", RuleProblem::Accuracy { limit, source });
             }

@@ -14,7 +14,7 @@ use crate::matcher::{ItemId, Matcher};
 use crate::rule::Tier;
 use crate::snapshot::tally::Tally;
 use crate::snapshot::top::TopDenials;
-use crate::{Conditions, Limit, Mode, Rule, RuleSet, TierLimits};
+use crate::{Conditions, Criticality, Limit, Mode, Rule, RuleSet, TierLimits};
 
 /// A rule, compiled. Nothing here hangs on which other rules there are.
 #[derive(Debug)]
@@ -58,6 +58,10 @@ pub(crate) struct RuleFlags {
     pub(crate) has_permits: bool,
     /// It bounds how many new keys a network brings.
     pub(crate) has_new_keys: bool,
+    /// A part of some limit of it is reserved for more critical requests.
+    pub(crate) has_reserves: bool,
+    /// How critical it makes its requests.
+    pub(crate) criticality: Option<Criticality>,
     /// None of its limits is lent or counted by nodes.
     pub(crate) is_exact: bool,
     /// Whoever is under it is under its own limits, whatever else is so.
@@ -185,13 +189,17 @@ impl RuleFlags {
             has_candidate: !rule.candidate.is_empty(),
             has_permits: rule.all_limits().any(|limit| limit.policy().has_permits()),
             has_new_keys: rule.new_keys.is_some(),
+            has_reserves: rule.all_limits().any(|limit| limit.options().reserve.is_some()),
+            criticality: rule.criticality,
             is_exact: counting.is_exact(),
             is_plain: false,
         };
         // A fallback that is the only one to match applies as any other rule does.
         let is_in_force = flags.is_enabled && flags.is_live && !flags.is_against_others;
         let is_simple = !(flags.has_exemptions || flags.has_tiers || flags.has_candidate);
-        flags.is_plain = is_in_force && is_simple && !flags.has_permits && !flags.has_new_keys;
+        let is_of_all = !(flags.has_permits || flags.has_new_keys || flags.has_reserves);
+        let is_silent = flags.criticality.is_none();
+        flags.is_plain = is_in_force && is_simple && is_of_all && is_silent;
         flags
     }
 }
@@ -277,8 +285,8 @@ fn visits() -> Result<Policy, PolicyError> {
 
 impl Policies {
     fn new(limits: &[Limit], name: &str, counting: CountingPlan) -> Self {
-        let whole = limits.iter().map(|limit| limit.policy().clone().with_name(name));
-        let counted = CountedPolicies::new(whole, counting);
+        let named = |limit: &Limit| limit.policy().clone().with_name(name);
+        let counted = CountedPolicies::new(limits, named, counting);
         let share = |(policy, accuracy): (&Policy, &Accuracy)| match accuracy {
             // It is a share already.
             Accuracy::Local => policy.clone(),

@@ -2,7 +2,7 @@
 
 use tollbar::{Accuracy, Policy};
 
-use crate::{Rule, RuleAccuracy, RuleSet};
+use crate::{Limit, Reserve, Rule, RuleAccuracy, RuleSet};
 
 /// How one rule is to be counted.
 #[derive(Debug, Clone, Copy)]
@@ -35,8 +35,8 @@ impl CountingPlan {
 
     /// Returns how a policy is counted, and the policy that is: this node's part where each has one. What cannot be
     /// counted as the rule says is counted exactly.
-    fn counted(self, policy: Policy) -> (Policy, Accuracy) {
-        match self.accuracy.of_limit(&policy, self.node_count).unwrap_or_default() {
+    fn counted(self, policy: Policy, reserve: Option<Reserve>) -> (Policy, Accuracy) {
+        match self.accuracy.of_limit(&policy, reserve, self.node_count).unwrap_or_default() {
             Accuracy::Local => {
                 (policy.share(self.accuracy.nodes(self.node_count)), Accuracy::Local)
             }
@@ -46,9 +46,15 @@ impl CountingPlan {
 }
 
 impl CountedPolicies {
-    pub(crate) fn new(policies: impl Iterator<Item = Policy>, plan: CountingPlan) -> Self {
+    /// Counts the limits as `plan` says, under the policies that `policy` makes of them.
+    pub(crate) fn new(
+        limits: &[Limit],
+        policy: impl Fn(&Limit) -> Policy,
+        plan: CountingPlan,
+    ) -> Self {
+        let counted = |limit: &Limit| plan.counted(policy(limit), limit.options().reserve);
         let (policies, accuracies): (Vec<Policy>, Vec<Accuracy>) =
-            policies.map(|policy| plan.counted(policy)).unzip();
+            limits.iter().map(counted).unzip();
         Self { policies: policies.into(), accuracies: accuracies.into() }
     }
 }

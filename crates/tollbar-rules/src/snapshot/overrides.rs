@@ -245,7 +245,7 @@ impl BoostedLimits {
                 let named = |limit: &crate::Limit| {
                     limit.policy().boosted(self.factor_percent).with_name(rule.identity())
                 };
-                CountedPolicies::new(limits.iter().map(named), counting)
+                CountedPolicies::new(limits, named, counting)
             };
             own.chain(tiers).map(boosted).collect()
         });

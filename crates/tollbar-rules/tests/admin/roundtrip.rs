@@ -50,6 +50,7 @@ fn limit() -> impl Strategy<Value = Value> {
         option::weighted(0.2, Just(true)),
         option::weighted(0.2, 1_u32..62),
         option::weighted(0.2, (1_u32..5, time(), 1_u32..5)),
+        option::weighted(0.2, (select(vec!["normal", "high", "critical"]), 1_u32..60)),
     );
     let permits = (1_u32..50, of(time())).prop_map(|(permits, lease)| {
         object([
@@ -72,8 +73,8 @@ fn limit() -> impl Strategy<Value = Value> {
                 ("utc_offset", offset.map(|offset| json!(offset))),
             ])
         });
-    let with_options =
-        (rate(), options).prop_map(|(rate, (algorithm, burst, staggered, parts, warm))| {
+    let with_options = (rate(), options).prop_map(
+        |(rate, (algorithm, burst, staggered, parts, warm, reserve))| {
             object([
                 ("limit", Some(json!(rate))),
                 ("algorithm", algorithm.map(|algorithm| json!(algorithm))),
@@ -86,8 +87,13 @@ fn limit() -> impl Strategy<Value = Value> {
                         json!({ "start": start, "over": over, "steps": steps })
                     }),
                 ),
+                (
+                    "reserve",
+                    reserve.map(|(of, percent)| json!({ of: format!("{percent}%") })),
+                ),
             ])
-        });
+        },
+    );
     prop_oneof![4 => rate().prop_map(Value::String), 3 => with_options, 1 => permits, 1 => queue, 1 => calendar]
 }
 
@@ -165,6 +171,7 @@ fn rule() -> impl Strategy<Value = Value> {
         of(prop_oneof![Just(json!([])), Just(json!(["user", "path"])), Just(json!("tenant"))]),
         of(select(vec!["ip", "shared", "skip", "deny"])),
         of("[a-z0-9]{1,6}"),
+        of(select(vec!["low", "normal", "high", "critical"])),
     );
     let what = (
         option::weighted(0.9, limits()),
@@ -187,13 +194,14 @@ fn rule() -> impl Strategy<Value = Value> {
         of(select(vec!["exact", "conservative(2.5%)", "optimistic(5%)", "local", "local(4)"])),
     );
     (who, what, how).prop_map(
-        |((of, per, missing, id), (limit, tiers, candidate, cost, algorithm), how)| {
+        |((of, per, missing, id, criticality), (limit, tiers, candidate, cost, algorithm), how)| {
             let (priority, is_on, mode, failure, exempt, description, new_keys, accuracy) = how;
             object([
                 ("name", Some(json!("a"))),
                 ("id", id.map(|id| json!(id))),
                 ("description", description.map(|description| json!(description))),
                 ("match", of),
+                ("criticality", criticality.map(|criticality| json!(criticality))),
                 ("per", per),
                 ("missing", missing.map(|missing| json!(missing))),
                 ("new_keys", new_keys),
@@ -312,6 +320,10 @@ fn what_flat_fields_cannot_say_is_said_by_those_of_a_file() {
         (
             "limit: 9/h, on_store_failure: { shed: low }, algorithm: leaky_queue, queue: 3, max_wait: 2s",
             "algorithm=\"leaky_queue\" maxRequests=9 maxWait=\"2s\" onStoreFailure={\"shed\":\"low\"} queue=3 scope=\"global\" windowSeconds=3600",
+        ),
+        (
+            "limit: 100/h, reserve: { high: 2.50%, critical: 010% }, tiers: { gold: 1000/h }",
+            "maxRequests=100 reserve={\"critical\":\"10%\",\"high\":\"2.5%\"} scope=\"global\" tiers={\"gold\":\"1000/h\"} windowSeconds=3600",
         ),
         (
             "limit: 1/s, match: { plan: { equal: a, one_of: [b, c] }, path: '/v1/users/{id}' }",

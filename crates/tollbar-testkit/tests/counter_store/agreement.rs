@@ -6,6 +6,7 @@ tollbar_testkit::agreement!(
     CounterSubject::boxed,
     96,
     agrees_with_the_oracle,
+    agrees_when_parts_are_reserved,
     agrees_when_rules_change,
     agrees_on_batches,
     agrees_on_batches_when_rules_change,

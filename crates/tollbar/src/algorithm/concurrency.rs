@@ -42,6 +42,12 @@ impl ConcurrencyLimit {
             _ => Err(PolicyError::TooManyPermits { limit }),
         }
     }
+
+    /// The same with another limit, which must be a lower one.
+    pub(crate) fn with_limit(&self, limit: u64) -> Self {
+        debug_assert!((1..=self.limit).contains(&limit));
+        Self { limit }
+    }
 }
 
 impl InFlight {

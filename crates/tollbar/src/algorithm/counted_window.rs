@@ -50,7 +50,7 @@ pub(crate) struct WindowCount {
 
 impl<W: Windows + Clone> CountedWindow<W> {
     /// The same windows with another limit.
-    pub(super) fn with_limit(&self, limit: u64) -> Self {
+    pub(crate) fn with_limit(&self, limit: u64) -> Self {
         Self { limit, windows: self.windows.clone() }
     }
 }

@@ -152,6 +152,18 @@ impl Meter {
         })
     }
 
+    /// The same bucket without `tokens` of its burst. They are owed at most as well, as if they were an overdraft:
+    /// whoever may take them leaves as large a debt as before.
+    pub(crate) fn reserving(&self, tokens: u64) -> Self {
+        debug_assert!(tokens < self.burst);
+        Self {
+            full: self.full - tokens * self.interval.numerator_us,
+            burst: self.burst - tokens,
+            overdraft: self.overdraft + tokens,
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn interval(&self) -> Interval {
         self.interval
     }

@@ -46,6 +46,17 @@ impl LeakyQueue {
         Ok(Self { wait_max: meter.full(), meter, wait_us_max: None })
     }
 
+    /// The same queue without the last `tokens` of its places, which are for others. Turns are as far apart.
+    pub(crate) fn reserving(&self, tokens: u64) -> Self {
+        let meter = self.meter.reserving(tokens);
+        Self { wait_max: self.wait_max.min(meter.full()), meter, ..*self }
+    }
+
+    /// How many places the queue has beyond its own, for others.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.meter.overdraft()
+    }
+
     /// The same queue, in which nobody waits for longer than `wait_us_max`.
     pub(crate) fn with_wait_us_max(self, wait_us_max: u64) -> Self {
         // A wait whose product does not fit is longer than a full debt.

@@ -49,6 +49,11 @@ impl LeasedConcurrency {
         Ok(Self { permits: permits.clone(), ttl_us: ttl.as_micros() as u64 })
     }
 
+    /// The same leases with another limit, which must be a lower one.
+    pub(crate) fn with_limit(&self, limit: u64) -> Self {
+        Self { permits: self.permits.with_limit(limit), ..*self }
+    }
+
     /// The same limit, where all that counts is how many are in flight.
     pub(crate) fn permits(&self) -> &ConcurrencyLimit {
         &self.permits

@@ -226,6 +226,28 @@ pub enum PolicyError {
         /// The limit asked for at first.
         start: u64,
     },
+    /// A limit that warms up reserves nothing: at each step of its climb the reserve would be another.
+    #[error(
+        "a limit with a warm-up cannot be reserved in part: leave the reserve out, or the warm-up"
+    )]
+    ReserveWithWarmUp,
+    /// An algorithm of one's own reserves nothing.
+    #[error(
+        "an algorithm of your own cannot be reserved in part: leave the reserve out, or use one of \
+         this crate"
+    )]
+    ReserveOfCustom,
+    /// A reserve that leaves nothing.
+    #[error(
+        "a reserve of {reserved} leaves nothing of {capacity} to other requests: write at most {}",
+        .capacity.saturating_sub(1)
+    )]
+    ReserveTooLarge {
+        /// The tokens that were to be reserved.
+        reserved: u64,
+        /// The largest cost that can pass.
+        capacity: u64,
+    },
     /// A custom algorithm's state.
     #[error("an algorithm cannot have {words} words of state: 1 to {STATE_WORDS_MAX} are possible")]
     StateWords {

@@ -92,6 +92,12 @@ impl SlidingLog {
         Ok(Self { limit, window_us: rate.window_us })
     }
 
+    /// The same window with another limit, which must be a lower one.
+    pub(crate) fn with_limit(&self, limit: u64) -> Self {
+        debug_assert!(limit <= self.limit);
+        Self { limit, ..*self }
+    }
+
     /// How `stamps` stand at `now_us`.
     #[inline]
     pub(crate) fn status(&self, stamps: &impl Stamps, now_us: u64) -> LogStatus {

@@ -60,7 +60,7 @@ impl SlidingStrict {
     }
 
     /// The same windows with another limit.
-    pub(super) fn with_limit(&self, limit: u64) -> Self {
+    pub(crate) fn with_limit(&self, limit: u64) -> Self {
         Self { limit, ..self.clone() }
     }
 

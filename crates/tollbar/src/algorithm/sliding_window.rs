@@ -58,7 +58,7 @@ impl SlidingWindow {
     }
 
     /// The same windows, counted in the same ticks, with another limit, which must be a lower one.
-    pub(super) fn with_limit(&self, limit: u64) -> Self {
+    pub(crate) fn with_limit(&self, limit: u64) -> Self {
         debug_assert!(limit <= self.limit);
         Self { limit, ..self.clone() }
     }

@@ -132,7 +132,11 @@ impl Policy {
         let memory_us = match &*self.kind.plain() {
             Kind::Bucket(_) | Kind::LeakyQueue(_) => {
                 let Interval { numerator_us, denominator } = slowest?;
-                let tokens = u128::from(self.capacity()) + u128::from(self.overdraft());
+                let beyond = match &self.kind {
+                    Kind::LeakyQueue(queue) => queue.reserved(),
+                    _ => self.overdraft(),
+                };
+                let tokens = u128::from(self.capacity()) + u128::from(beyond);
                 let debt_us = (tokens * u128::from(numerator_us)).div_ceil(denominator.into());
                 u64::try_from(debt_us).unwrap_or(u64::MAX)
             }

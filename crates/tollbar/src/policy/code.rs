@@ -42,6 +42,8 @@ const WAIT_US_MAX: u64 = 10;
 /// In flight at once, where there is no rate.
 const PERMITS: u64 = 12;
 const LEASE_US: u64 = 13;
+/// Places that a queue has beyond its own.
+const QUEUE_RESERVED: u64 = 14;
 
 const UTC_OFFSET_BASE: i64 = 1 << 16;
 
@@ -113,6 +115,11 @@ impl Policy {
             }
             Kind::LeakyQueue(queue) => {
                 options.push((QUEUE_LENGTH, queue.length()));
+                options.extend(
+                    Some(queue.reserved())
+                        .filter(|reserved| *reserved > 0)
+                        .map(|reserved| (QUEUE_RESERVED, reserved)),
+                );
                 options.extend(queue.wait_us_max().map(|wait_us| (WAIT_US_MAX, wait_us)));
                 LEAKY_QUEUE
             }
@@ -166,7 +173,9 @@ impl Policy {
             }
             SLIDING_LOG => Self::sliding_window_log(rate),
             LEAKY_QUEUE => {
-                let queue = Self::leaky_queue(rate, option(QUEUE_LENGTH)?).ok()?;
+                let reserved = option(QUEUE_RESERVED).unwrap_or(0);
+                let length = option(QUEUE_LENGTH)?.checked_add(reserved)?;
+                let queue = Self::leaky_queue(rate, length).ok()?.reserving(reserved).ok()?;
                 match option(WAIT_US_MAX) {
                     Some(wait_us) => queue.with_max_wait(Duration::from_micros(wait_us)),
                     None => Ok(queue),

@@ -2,6 +2,7 @@
 
 mod code;
 mod memory;
+mod reserve;
 mod warm_up;
 
 use proptest::prelude::*;

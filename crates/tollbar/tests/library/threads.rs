@@ -57,6 +57,36 @@ fn policies() -> Vec<Policy> {
     ]
 }
 
+/// Threads of two classes at once: the lower one gets its part at most, and the reserve is there for the other.
+#[test]
+fn no_thread_of_a_lower_class_takes_the_reserve() {
+    // Its limit does not fit a word, and that of the lower class does: the counter moves back and forth.
+    let outgrown = Policy::fixed_window("1100/10us").unwrap();
+    let policies = policies().into_iter().map(|policy| (policy, 10)).chain([(outgrown, 90)]);
+    for (policy, reserved) in policies {
+        let lower = policy.reserving(reserved).unwrap();
+        let store = store(1_000);
+        let keys = ["a".to_owned(), "b".to_owned()];
+        let usual_passed: Vec<AtomicU64> = keys.iter().map(|_| AtomicU64::new(0)).collect();
+        let turns = AtomicU64::new(0);
+        let pass = |store: &MemoryStore, key: &str| {
+            let is_urgent = turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(8);
+            let asked = if is_urgent { &policy } else { &lower };
+            let is_allowed = store.check(key.as_bytes(), asked, 1).wait().unwrap().is_allowed();
+            if is_allowed && !is_urgent {
+                usual_passed[usize::from(key == "b")].fetch_add(1, Ordering::Relaxed);
+            }
+            is_allowed
+        };
+        let asks = 4 * policy.capacity() as usize;
+        let passed = admitted(&store, 4, &keys, asks, pass);
+        let name = policy.algorithm().name();
+        assert_eq!(passed, [policy.capacity(); 2], "{name}: urgent requests get the rest");
+        let usual: Vec<u64> = usual_passed.into_iter().map(AtomicU64::into_inner).collect();
+        assert!(usual.iter().all(|passed| *passed <= lower.capacity()), "{name}: {usual:?}");
+    }
+}
+
 fn exactly_the_limit_passes(runs: usize) {
     for run in 0..runs {
         for policy in policies() {

@@ -71,6 +71,21 @@ fn of_two_threads_after_the_last_token_one_gets_it() {
 }
 
 #[test]
+fn a_lower_class_never_takes_what_is_reserved() {
+    model(|| {
+        let store = Arc::new(store(2));
+        let policy = Policy::token_bucket("3/min").unwrap();
+        let lower = policy.reserving(1).unwrap();
+        assert!(passes(&store, "key", &lower));
+        let (a, b) = (store.clone(), store.clone());
+        let (p, q) = (policy.clone(), lower.clone());
+        let (whole, _) = race(move || passes(&a, "key", &p), move || passes(&b, "key", &q));
+        assert!(whole, "two of three are left, and one of them to the lower class at most");
+        assert!(!passes(&store, "key", &lower));
+    });
+}
+
+#[test]
 fn a_cold_key_is_not_inserted_twice() {
     model(|| {
         let store = Arc::new(store(2));

@@ -1,7 +1,7 @@
 //! The form of a rule: its fields, what they mean, and the rule that is meant by what stands in them.
 
 use tollbar_rules::admin::{RuleView, changed_fields};
-use tollbar_rules::{AlgorithmKind, Limit, Mode, OnOutage, Per, Rule, RuleAccuracy};
+use tollbar_rules::{AlgorithmKind, Criticality, Limit, Mode, OnOutage, Per, Rule, RuleAccuracy};
 
 use super::super::form::FormFields;
 use tollbar_daemon::problem::{FieldError, Problem};
@@ -52,7 +52,7 @@ const ALGORITHMS: &[(&str, &str)] = &[
     ("concurrency", "concurrency (in flight)"),
 ];
 
-const KINDS: [RuleFieldKind; 16] = [
+const KINDS: [RuleFieldKind; 17] = [
     RuleFieldKind {
         get: |draft| draft.rule.name.to_string(),
         set: |draft, text| {
@@ -81,6 +81,23 @@ const KINDS: [RuleFieldKind; 16] = [
         get: |draft| draft.view.tenant_id.clone().unwrap_or_default(),
         set: |draft, text| set(&mut draft.view.tenant_id, non_empty(text)),
         ..kind("tenantId", "Tenant", "Empty is every tenant.", "acme")
+    },
+    RuleFieldKind {
+        choices: &[
+            ("", "not said here"),
+            ("low", "low"),
+            ("normal", "normal"),
+            ("high", "high"),
+            ("critical", "critical"),
+        ],
+        get: |draft| draft.rule.criticality.map_or("", Criticality::name).to_owned(),
+        set: |draft, text| set(&mut draft.rule.criticality, choice(text, Criticality::of_name)?),
+        ..kind(
+            "criticality",
+            "Criticality",
+            "How critical such requests are: who gives way to a reserve, and is shed first. A rule may say this alone.",
+            "",
+        )
     },
     RuleFieldKind {
         get: |draft| match draft.rule.per.as_slice() {
@@ -395,8 +412,9 @@ mod tests {
                 "algorithm": "token_bucket", "tenantId": "acme", "httpMethod": "GET",
                 "pathPattern": "/v1/**", "per": ["user", "path"], "mode": "shadow", "priority": -3,
                 "onStoreFailure": "shed", "enabled": false, "description": "for people",
-                "newKeys": "100/min", "accuracy": "conservative(2.5%)",
+                "newKeys": "100/min", "accuracy": "conservative(2.5%)", "criticality": "high",
             }),
+            json!({ "name": "a", "pathPattern": "/checkout/**", "criticality": "critical" }),
         ] {
             let rule = rule(json);
             let pairs = from_rule(&rule).into_iter().map(|field| (field.name, field.value));
@@ -426,6 +444,7 @@ mod tests {
             ("name=a&maxRequests=1&windowSeconds=1&newKeys=many", "newKeys"),
             ("name=a&maxRequests=1&windowSeconds=1&burstCapacity=-1", "burstCapacity"),
             ("name=a&maxRequests=1&windowSeconds=1&per=user,user", "per"),
+            ("name=a&maxRequests=1&windowSeconds=1&criticality=urgent", "criticality"),
             ("name=a&maxRequests=1&windowSeconds=1&mode=loud", "mode"),
             ("name=a&maxRequests=1&windowSeconds=1&accuracy=local(0)", "accuracy"),
             ("name=a&maxRequests=1&windowSeconds=1&onStoreFailure=panic", "onStoreFailure"),

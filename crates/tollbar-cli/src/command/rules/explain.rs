@@ -43,8 +43,8 @@ pub(crate) struct RequestFlags {
     pub(crate) cost: u64,
 
     /// How much the request matters: low, normal, high or critical
-    #[arg(long, default_value = "normal", value_parser = criticality)]
-    pub(crate) criticality: Criticality,
+    #[arg(long, value_parser = criticality)]
+    pub(crate) criticality: Option<Criticality>,
 }
 
 const EXAMPLE: &str = "\
@@ -114,7 +114,11 @@ impl RequestFlags {
     ) -> Result<Request<'a>, InvalidRequest> {
         let (method, path) = &self.request;
         let request = Request::new(method, path)?.with_attributes(attributes)?;
-        Ok(request.with_cost(self.cost).with_criticality(self.criticality))
+        let request = request.with_cost(self.cost);
+        Ok(match self.criticality {
+            Some(criticality) => request.with_criticality(criticality),
+            None => request,
+        })
     }
 }
 

@@ -363,7 +363,22 @@ pub(crate) const CASES: &[Case] = &[
         &[get("/jobs").passes("jobs", (0, 1)), get("/jobs").busy("jobs", (0, 1))],
     ),
     case("more limits than can be checked at once", &[get("/many").too_many()]),
+    case(
+        "what is reserved for more critical requests is left to them",
+        &[
+            get("/reserve/a").costing(6).never("reserving", (5, 10)),
+            get("/reserve/a").costing(5).passes("reserving", (0, 10)),
+            get("/reserve/a").denied("reserving", (0, 10)),
+            get("/reserve/pay").denied("reserving", (0, 10)),
+            get("/reserve/a").with(GOLD).costing(3).passes("reserving", (0, 10)),
+            get("/reserve/a").with(GOLD).denied("reserving", (0, 10)),
+            send("POST", "/reserve/pay").costing(2).passes("reserving", (0, 10)),
+            send("POST", "/reserve/pay").denied("reserving", (0, 10)),
+        ],
+    ),
 ];
+
+const GOLD: &[(&str, &str)] = &[("user", "7"), ("tier", "gold")];
 
 /// The same while the store is out of reach.
 pub(crate) const CASES_WITHOUT_STORE: &[Case] = &[
@@ -384,6 +399,16 @@ pub(crate) const CASES_WITHOUT_STORE: &[Case] = &[
     ),
     case("a rule that turns requests away", &[get("/shut").unseen(Expect::Deny, "shut", 3)]),
     case("a rule that sheds what is not critical", &[get("/shed").unseen(Expect::Deny, "shed", 3)]),
+    case(
+        "what rules call critical by method, path and tier is shed last",
+        &[
+            get("/shedding/x").unseen(Expect::Deny, "shedding", 3),
+            get("/shedding/pay").unseen(Expect::Deny, "shedding", 3),
+            send("POST", "/shedding/pay").unseen(Expect::Allow, "shedding", 3),
+            get("/shedding/prefetch").unseen(Expect::Deny, "shedding", 3),
+            get("/shedding/x").with(GOLD).unseen(Expect::Allow, "shedding", 3),
+        ],
+    ),
     case(
         "a share of the limit, counted here",
         &[

@@ -31,6 +31,10 @@ rules:
   - { name: shut, match: { path: /shut }, limit: 3/day, on_store_failure: deny }
   - { name: share, match: { path: /share }, limit: 5/day, on_store_failure: local }
   - { name: shed, match: { path: /shed }, limit: 3/day, on_store_failure: shed }
+  - { name: shedding, match: { path: /shedding/** }, limit: 3/day, on_store_failure: { shed: high } }
+  - { name: paying, match: { path: /shedding/pay, method: POST }, criticality: critical }
+  - { name: prefetching, match: { path: /shedding/prefetch }, criticality: low }
+  - { name: gold, match: { path: /shedding/**, tier: gold }, criticality: high, priority: 1 }
   - { name: lacking, match: { path: /lacking }, per: [tenant], missing: deny, limit: 3/day }
   - { name: free, match: { path: /free }, unlimited: true }
   - { name: tried, match: { path: /tried }, limit: 3/day, mode: shadow, on_store_failure: deny }
@@ -96,4 +100,7 @@ rules:
   - { name: logged, match: { path: /algorithms/log }, algorithm: sliding_window_log, limit: 1/day }
   - { name: leaky, match: { path: /algorithms/leaky }, algorithm: leaky_bucket, limit: 1/day, burst: 1 }
   - { name: jobs, match: { path: /jobs }, algorithm: concurrency, limit: 1, lease: 1h }
+  - { name: paying, match: { path: /reserve/pay, method: POST }, criticality: critical }
+  - { name: gold, match: { path: /reserve/**, tier: gold }, criticality: high }
+  - { name: reserving, match: { path: /reserve/** }, limit: 10/day, burst: 10, reserve: { critical: 20%, high: 30% } }
 "#;

@@ -70,7 +70,7 @@ async fn check(
             answer.map_err(|error| response::usage_error_status(&error))?
         }
         CheckForm::Full { rule: Some(rule), attributes } => {
-            let request = request::request(message, &attributes, cost)?;
+            let request = request::request(message, &attributes, cost, daemon)?;
             if cost == 0
                 && let Ok(rule) = daemon.engine.rule(rule)
             {
@@ -81,7 +81,7 @@ async fn check(
             answer.map_err(|error| response::usage_error_status(&error))?
         }
         CheckForm::Full { rule: None, attributes } => {
-            let request = request::request(message, &attributes, cost)?;
+            let request = request::request(message, &attributes, cost, daemon)?;
             if let Some(response) = daemon.check_at_once(&request, response) {
                 return Ok(response);
             }
@@ -139,7 +139,7 @@ impl v1::limiter_server::Limiter for Limiter {
         let reject = |status| reject(&self.daemon, status);
         let (message, attributes, ttl) = parse_reservation(request.get_ref()).map_err(reject)?;
         let cost = message.cost.unwrap_or(1);
-        let request = request::request(message, &attributes, cost).map_err(reject)?;
+        let request = request::request(message, &attributes, cost, &self.daemon).map_err(reject)?;
         let answer = self.daemon.check(&request, Some(ttl)).await;
         let response = response(answer.as_ref())?;
         let receipt = answer.receipt.unwrap_or_default();

@@ -8,6 +8,7 @@ use tollbar_rules::{AsyncRuleHandle, Criticality, Request};
 use tonic::Status;
 
 use super::response::usage_error_status;
+use crate::daemon::Daemon;
 
 /// Where a request says neither.
 const ANY_METHOD: &str = "GET";
@@ -46,10 +47,12 @@ pub(super) fn request<'a>(
     message: &'a v1::CheckRequest,
     attributes: &'a [(&'a str, &'a str)],
     cost: u64,
+    daemon: &Daemon,
 ) -> Result<Request<'a>, Status> {
-    let request = basic_request(&message.method, &message.path, attributes)?
-        .with_cost(cost)
-        .with_criticality(criticality(message.criticality)?);
+    let mut request = basic_request(&message.method, &message.path, attributes)?.with_cost(cost);
+    if let Some(criticality) = criticality(message.criticality)? {
+        daemon.set_criticality(&mut request, criticality);
+    }
     Ok(match non_empty(&message.request_id) {
         Some(id) => request.with_request_id(id),
         None => request,
@@ -92,14 +95,18 @@ pub(super) fn non_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-fn criticality(number: i32) -> Result<Criticality, Status> {
-    match v1::Criticality::try_from(number) {
-        Ok(v1::Criticality::Unspecified | v1::Criticality::Normal) => Ok(Criticality::Normal),
-        Ok(v1::Criticality::Low) => Ok(Criticality::Low),
-        Ok(v1::Criticality::High) => Ok(Criticality::High),
-        Ok(v1::Criticality::Critical) => Ok(Criticality::Critical),
-        Err(_) => Err(Status::invalid_argument(format!(
-            "there is no criticality {number}: send 1 (low), 2 (normal), 3 (high) or 4 (critical)"
-        ))),
-    }
+/// How critical the message calls its request, if it says so.
+fn criticality(number: i32) -> Result<Option<Criticality>, Status> {
+    Ok(match v1::Criticality::try_from(number) {
+        Ok(v1::Criticality::Unspecified) => None,
+        Ok(v1::Criticality::Low) => Some(Criticality::Low),
+        Ok(v1::Criticality::Normal) => Some(Criticality::Normal),
+        Ok(v1::Criticality::High) => Some(Criticality::High),
+        Ok(v1::Criticality::Critical) => Some(Criticality::Critical),
+        Err(_) => {
+            return Err(Status::invalid_argument(format!(
+                "there is no criticality {number}: send 1 (low), 2 (normal), 3 (high) or 4 (critical)"
+            )));
+        }
+    })
 }

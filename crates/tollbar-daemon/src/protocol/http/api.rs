@@ -186,7 +186,7 @@ impl Api {
             return Ok(None);
         };
         let pairs = check.pairs();
-        let request = check.request(&pairs, check.cost_or_one())?;
+        let request = check.request(&pairs, check.cost_or_one(), &self.daemon)?;
         Ok(self.daemon.check_at_once(&request, |answer| self.response(head, answer)))
     }
 
@@ -222,7 +222,9 @@ impl Api {
             let location = || format!("requests[{at}]");
             check.target(&CHECK).map_err(|refusal| refusal.within(&location()))?;
             let pairs = check.pairs();
-            check.request(&pairs, 1).map_err(|error| Refusal::from(error).within(&location()))?;
+            check
+                .request(&pairs, 1, &self.daemon)
+                .map_err(|error| Refusal::from(error).within(&location()))?;
         }
         let mut answers = Vec::with_capacity(requests.len());
         for some in requests.chunks(BATCH_AT_ONCE) {
@@ -247,7 +249,7 @@ impl Api {
             let id = check.request_id();
             return Ok(self.daemon.check_subject(rule, subject, &pairs, cost, id).await?);
         }
-        let request = check.request(&pairs, cost)?;
+        let request = check.request(&pairs, cost, &self.daemon)?;
         match target {
             CheckTarget::Rule(rule) => {
                 if cost == 0 {

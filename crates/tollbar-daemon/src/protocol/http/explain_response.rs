@@ -19,6 +19,10 @@ pub struct ExplainResponse<'e> {
     allowed: bool,
     /// Why, in a sentence.
     summary: &'e str,
+    /// How critical the request is: `low`, `normal`, `high` or `critical`.
+    criticality: &'static str,
+    /// What makes it so, in a few words.
+    criticality_why: &'e str,
     /// Every rule, in the order in which they are looked at.
     rules: Vec<RuleRow<'e>>,
     /// Why the counters could not be read.
@@ -58,6 +62,8 @@ struct LimitRow<'e> {
     capacity: CapacityName,
     /// Tokens a window.
     limit: u64,
+    /// How many tokens of the limit are reserved for more critical requests, and not counted in it.
+    reserved: u64,
     /// The largest cost that would pass now; null where the store cannot say.
     remaining: Option<u64>,
     /// The window's end; for a bucket, when it is full again.
@@ -120,6 +126,8 @@ impl<'e> ExplainResponse<'e> {
             path: &explanation.path,
             allowed: explanation.is_allowed,
             summary: &explanation.summary,
+            criticality: explanation.criticality.name(),
+            criticality_why: &explanation.criticality_why,
             rules: explanation.rules.iter().map(RuleRow::from_rule).collect(),
             store_error: explanation.store_error.as_deref(),
         }
@@ -147,6 +155,7 @@ impl<'e> LimitRow<'e> {
             algorithm: limit.algorithm,
             capacity: limit.enforcement.into(),
             limit: limit.limit,
+            reserved: limit.reserved,
             remaining: limit.remaining,
             reset_at: limit.reset_at.map(Rfc3339),
             would_pass: limit.would_pass,

@@ -85,7 +85,7 @@ impl Api {
             })?,
         };
         let pairs = check.pairs();
-        let request = check.request(&pairs, check.cost_or_one())?;
+        let request = check.request(&pairs, check.cost_or_one(), &self.daemon)?;
         let answer = self.daemon.check(&request, Some(ttl)).await;
         let (client_headers, now) = (self.daemon.client_headers, self.daemon.now());
         Ok(check_response::response(answer.as_ref(), client_headers, now, format))

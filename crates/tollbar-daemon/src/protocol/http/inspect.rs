@@ -169,6 +169,10 @@ pub(crate) struct DecisionResponse<'v> {
     why: String,
     /// What was asked, as it can be sent to `/v1/check` again; null where it was too long to be kept.
     request: Option<Value>,
+    /// How critical the request was: `low`, `normal`, `high` or `critical`.
+    criticality: &'static str,
+    /// The rule that says so of such requests; null where none does, and where their sender has said something else.
+    criticality_rule: Option<&'v str>,
     /// What was answered.
     verdict: CheckResponse<'v>,
     /// What every rule makes of the same request now; null where that cannot be told.
@@ -180,7 +184,7 @@ impl Api {
         let check: CheckRequest<'_> = parse(body, EXPLAIN.example)?;
         check.target(&EXPLAIN)?;
         let pairs = check.pairs();
-        let request = check.request(&pairs, check.cost_or_one())?;
+        let request = check.request(&pairs, check.cost_or_one(), &self.daemon)?;
         let explanation = self.daemon.engine.explain(&request).await;
         Ok(json(StatusCode::OK, JSON, &ExplainResponse::from_explanation(&explanation)))
     }
@@ -197,7 +201,7 @@ impl Api {
             CheckTarget::Rule(rule) => {
                 let handle = engine.rule(rule)?;
                 handle.check_complete(|name| check.has(name))?;
-                handle.reset(&check.request(&pairs, 1)?).await?;
+                handle.reset(&check.request(&pairs, 1, &self.daemon)?).await?;
                 rule
             }
             CheckTarget::Request => return Err(Refusal::bad_request("a reset needs `rule`")),
@@ -264,29 +268,42 @@ pub(crate) async fn explain_decision(daemon: &Daemon, id: DecisionId) -> Option<
     let denial = daemon.decision_log.find(id)?;
     let logged = denial.request.as_deref();
     let explanation = match logged {
-        Some(logged) => explain_again(daemon, logged).await,
+        Some(logged) => explain_again(daemon, logged, &denial.verdict).await,
         None => None,
     };
     let verdict = &denial.verdict;
+    let classifier = verdict.classifier();
+    let classifier = classifier.filter(|rule| rule.criticality == Some(verdict.criticality()));
     let answer = AnswerRef { verdict, decision_id: id, lease: None, receipt: None };
     let response = DecisionResponse {
         decided_at: Rfc3339(denial.at),
         why: describe_denial(verdict, denial.at),
         request: logged.and_then(|text| serde_json::from_str(text).ok()),
+        criticality: verdict.criticality().name(),
+        criticality_rule: classifier.map(|rule| &*rule.name),
         verdict: CheckResponse::from_answer(answer),
         now: explanation.as_ref().map(ExplainResponse::from_explanation),
     };
     serde_json::to_vec(&response).ok()
 }
 
-/// Only a request under all rules can be explained.
-async fn explain_again(daemon: &Daemon, logged: &str) -> Option<tollbar_rules::Explanation> {
+/// Only a request under all rules can be explained. It is as critical as it was, unless the rules have made it so.
+async fn explain_again(
+    daemon: &Daemon,
+    logged: &str,
+    verdict: &Verdict,
+) -> Option<tollbar_rules::Explanation> {
     let check: CheckRequest<'_> = serde_json::from_str(logged).ok()?;
+    let check = check.without_criticality();
     let CheckTarget::Request = check.target(&CHECK).ok()? else {
         return None;
     };
     let pairs = check.pairs();
-    let request = check.request(&pairs, check.cost_or_one()).ok()?;
+    let mut request = check.request(&pairs, check.cost_or_one(), daemon).ok()?;
+    let declared = verdict.classifier().and_then(|rule| rule.criticality).unwrap_or_default();
+    if verdict.criticality() != declared {
+        request.set_criticality(verdict.criticality());
+    }
     Some(daemon.engine.explain(&request).await)
 }
 

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use tollbar_rules::{Criticality, InvalidRequest, Request};
 
 use super::refusal::Refusal;
+use crate::daemon::Daemon;
 
 /// A request to be checked, peeked at, explained, reset or reserved. Which of the fields a path takes
 /// is its [`RequestForm`]'s business.
@@ -213,6 +214,7 @@ impl CheckRequest<'_> {
         &'q self,
         pairs: &'q [(&'q str, &'q str)],
         cost: u64,
+        daemon: &Daemon,
     ) -> Result<Request<'q>, InvalidRequest> {
         let method = self.method.as_ref().map_or("GET", |method| &method.0);
         let path = self.path.as_ref().map_or("/", |path| &path.0);
@@ -223,9 +225,14 @@ impl CheckRequest<'_> {
             request = request.with_request_id(id);
         }
         if let Some(criticality) = self.criticality {
-            request.set_criticality(criticality.into());
+            daemon.set_criticality(&mut request, criticality.into());
         }
         Ok(request)
+    }
+
+    /// Says nothing of how critical it is.
+    pub(super) fn without_criticality(self) -> Self {
+        Self { criticality: None, ..self }
     }
 
     pub(super) fn request_id(&self) -> Option<&str> {

@@ -110,7 +110,7 @@ pub(super) async fn reserve(
     replies: &mut Replies,
 ) -> Result<(), CheckError> {
     let options = CheckOptions::parse(&arguments[3..], OF_RESERVE)?;
-    let request = options.request(arguments, 1)?;
+    let request = options.request(arguments, 1, daemon)?;
     let ttl = options.ttl.unwrap_or(RESERVATION_TTL_DEFAULT);
     write(daemon.check(&request, Some(ttl)).await.as_ref(), true, replies);
     Ok(())
@@ -180,7 +180,7 @@ async fn check_request(
     replies: &mut Replies,
 ) -> Result<(), CheckError> {
     let options = CheckOptions::parse(&arguments[3..], options)?;
-    let request = options.request(arguments, cost)?;
+    let request = options.request(arguments, cost, daemon)?;
     if daemon.check_at_once(&request, |answer| write(answer, false, replies)).is_none() {
         write(daemon.check(&request, None).await.as_ref(), false, replies);
     }
@@ -233,11 +233,14 @@ impl<'b> CheckOptions<'b> {
         &'r self,
         arguments: &Arguments<'r>,
         default_cost: u64,
+        daemon: &Daemon,
     ) -> Result<Request<'r>, CheckError> {
         let mut request = Request::new(text(arguments[1])?, text(arguments[2])?)?;
         request.set_attributes(&self.attributes)?;
         request.set_cost(self.cost.unwrap_or(default_cost));
-        request.set_criticality(self.criticality.unwrap_or_default());
+        if let Some(criticality) = self.criticality {
+            daemon.set_criticality(&mut request, criticality);
+        }
         if let Some(id) = self.request_id {
             request = request.with_request_id(id);
         }
