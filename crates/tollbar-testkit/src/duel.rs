@@ -129,7 +129,7 @@ impl Duel {
         let whole = self.oracle.check(now, key, policy, charged);
         let got = self.subject.check(now, key, &of_class, cost);
         let (role, policy) = (Role::Enforce, &of_class);
-        self.tell(now, &[OracleEntry { key, policy, cost, role }], &[got]);
+        self.tell(now, &[OracleEntry { key, policy, cost, role, alternative: None }], &[got]);
         let remaining = whole.remaining.saturating_sub(reserved);
         let expected = Answer { outcome, remaining, delay_us: whole.delay_us, ..got };
         self.compare(&[expected], &[got])?;

@@ -1,5 +1,7 @@
 //! Requests that may pay in one of several ways: what every store does.
 
+use std::time::Duration;
+
 use tollbar::store::{Adjustment, Alternative, Hold, Once, ReservationId, Spending};
 use tollbar::{Batch, Charge, Entry, Outcome, Policy, Role, Timestamp};
 
@@ -128,7 +130,7 @@ fn a_shadow_group_never_denies(factory: &Factory<'_>) {
     assert_left(subject, now, policy, &[(ROOT, 1)]);
 }
 
-fn entries<'a>(policy: &'a Policy, cost: u64) -> [Entry<'a>; 2] {
+fn entries(policy: &Policy, cost: u64) -> [Entry<'_>; 2] {
     [(OWN, 0), (POOL, 1)].map(|(key, order)| {
         let alternative = Alternative { group: 0, order };
         Entry::new(key, policy).with_cost(cost).with_alternative(alternative)
@@ -138,7 +140,7 @@ fn entries<'a>(policy: &'a Policy, cost: u64) -> [Entry<'a>; 2] {
 fn what_another_alternative_paid_comes_back(factory: &Factory<'_>) {
     let (subject, now, policy) = (&*factory(minute_start()), minute_start(), &four());
     subject.check(now, OWN, policy, 2);
-    let ttl = std::time::Duration::from_secs(30);
+    let ttl = Duration::from_secs(30);
     let hold = Hold { id: ReservationId(7), ttl };
     let mut entries = entries(policy, 3);
     let batch = Batch::all_or_none(&mut entries).held(hold);
@@ -161,7 +163,7 @@ fn a_repeat_names_what_paid(factory: &Factory<'_>) {
     subject.check(now, OWN, policy, 2);
     for _ in 0..2 {
         let mut entries = entries(policy, 3);
-        let once = Once::new(b"request", std::time::Duration::from_secs(30));
+        let once = Once::new(b"request", Duration::from_secs(30));
         let batch = Batch::all_or_none(&mut entries).once(once);
         subject.store().decide(batch).wait().expect("a store remembers requests");
         let paid: Vec<bool> = entries.iter().map(Entry::is_paid).collect();
