@@ -28,7 +28,7 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 14] = [
+pub const VECTOR_FILES: [&str; 15] = [
     "token_bucket",
     "leaky_bucket",
     "leaky_queue",
@@ -43,6 +43,7 @@ pub const VECTOR_FILES: [&str; 14] = [
     "batches",
     "rule_change",
     "warm_up",
+    "warm_up_lists",
 ];
 
 /// The behaviours, by name.

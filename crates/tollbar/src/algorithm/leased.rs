@@ -49,6 +49,11 @@ impl LeasedConcurrency {
         Ok(Self { permits: permits.clone(), ttl_us: ttl.as_micros() as u64 })
     }
 
+    /// Returns the policy with another limit, on the same leases.
+    pub(crate) fn with_limit(&self, limit: u64) -> Self {
+        Self { permits: ConcurrencyLimit::at_step(limit), ..*self }
+    }
+
     /// The same limit, where all that counts is how many are in flight.
     pub(crate) fn permits(&self) -> &ConcurrencyLimit {
         &self.permits
