@@ -210,6 +210,20 @@ pub(super) fn a_place_comes_back_at_its_rate(factory: &Factory<'_>) {
     // New again since 602 ms, and 100 ms are what the last place takes.
     assert_eq!(refund(700 * MS_US, last), 1);
     assert_eq!(charge(700 * MS_US).0, 400 * MS_US);
+    // 2, 4, 6 and 8 a second: a place of the second step is 250 ms.
+    let policy = warm(Policy::leaky_queue("8/s", 9), 2, 300 * MS_US, 3);
+    let policy = policy.expect("the queue is accepted");
+    let request = || OracleEntry { key: b"stairs", policy: &policy, cost: 1, role: Role::Enforce };
+    let charge = |at_us| {
+        let charged = subject.check_marked(at(at_us), &[request()], None, None);
+        let charged = &charged.expect("a request without an id is decided")[0];
+        (charged.answer.delay_us, charged.stamp)
+    };
+    assert_eq!(charge(SECOND_US).0, 0);
+    let (delay_us, second) = charge(1_100 * MS_US);
+    assert_eq!(delay_us, 400 * MS_US);
+    assert_eq!(subject.release_lease(at(1_101 * MS_US), b"stairs", &policy, second, 1), 1);
+    assert_eq!(charge(1_101 * MS_US).0, 399 * MS_US);
 }
 
 /// 2, 6 and 10 in flight, from 0, 2 and 4 s on.
