@@ -138,7 +138,7 @@ fn text(task: Task, kinds: KindSet) -> String {
         Task::Many => {
             (concat!("holds = {}\n", include_str!("lua/once.lua")), include_str!("lua/many.lua"))
         }
-        Task::Renew => ("", include_str!("lua/renew.lua")),
+        Task::Renew => ("renews = {}\n", include_str!("lua/renew.lua")),
         Task::Reset => ("resets = {}\n", include_str!("lua/reset.lua")),
         Task::Probe => ("", include_str!("lua/probe.lua")),
         Task::Claim => ("", include_str!("lua/claim.lua")),

@@ -68,14 +68,6 @@ impl Kind {
         }
     }
 
-    /// True for those whose limit can climb.
-    #[must_use]
-    pub fn can_warm_up(self) -> bool {
-        let cannot =
-            [Self::SlidingWindowLog, Self::Concurrency, Self::LeasedConcurrency, Self::LeakyQueue];
-        !cannot.contains(&self)
-    }
-
     /// True for those that owe time: they take a burst, which for a queue is one more than may wait.
     #[must_use]
     pub fn is_bucket(self) -> bool {
@@ -279,6 +271,10 @@ impl PolicySpec {
             Some(overdraft) => policy.with_overdraft(overdraft)?,
             None => policy,
         };
+        self.warming(policy)
+    }
+
+    fn warming(&self, policy: Policy) -> Result<Policy, PolicyError> {
         match self.warm_up {
             Some(warm_up) => policy.with_warm_up(warm_up.into()),
             None => Ok(policy),
@@ -289,8 +285,10 @@ impl PolicySpec {
         let places = self.burst.unwrap_or(self.limit).max(1);
         let policy = Policy::leaky_queue(rate, places - 1)?;
         match self.max_wait_us {
-            Some(max_wait_us) => policy.with_max_wait(Duration::from_micros(max_wait_us)),
-            None => Ok(policy),
+            Some(max_wait_us) => {
+                self.warming(policy.with_max_wait(Duration::from_micros(max_wait_us))?)
+            }
+            None => self.warming(policy),
         }
     }
 }

@@ -228,7 +228,12 @@ impl RelativeWarmUp {
     fn apply_to(self, policy: Policy) -> Option<Policy> {
         let limit = policy.limit();
         let start = sixteenths(limit, self.start).clamp(1, limit);
-        let over = Duration::from_micros(self.over.0) + policy.window() / 16 * self.over.1 as u32;
+        let window = match policy.window() {
+            // Permits have none.
+            Duration::ZERO => policy.lease_ttl().unwrap_or(Duration::from_secs(1)),
+            window => window,
+        };
+        let over = Duration::from_micros(self.over.0) + window / 16 * self.over.1 as u32;
         policy.with_warm_up(WarmUp { start, over, steps: self.steps }).ok()
     }
 }

@@ -29,7 +29,7 @@ use crate::vector::{self, Vector};
 pub type Case = (&'static str, fn(&Factory<'_>));
 
 /// The vector files, by name.
-pub const VECTOR_FILES: [&str; 15] = [
+pub const VECTOR_FILES: [&str; 16] = [
     "token_bucket",
     "leaky_bucket",
     "leaky_queue",
@@ -45,6 +45,7 @@ pub const VECTOR_FILES: [&str; 15] = [
     ALTERNATIVES_FILE,
     "rule_change",
     "warm_up",
+    "warm_up_lists",
 ];
 
 /// The vector file of alternatives, whose keys must lie together.

@@ -38,8 +38,8 @@
 //! | [sliding window](Policy::sliding_window) | estimate + cost within the limit; below twice the limit in any window | |
 //! | [strict sliding window](Policy::sliding_window_strict) | limit in any window | n / (n + 1) of limit |
 //! | [sliding window log](Policy::sliding_window_log) | limit in any window | limit in any window |
-//! | any bucket or window, [warming up](Policy::with_warm_up) | no more than without; while a key is new, the same at its first limit | the same at the limit of its step |
 //! | [concurrency](Concurrency), [leased](Concurrency::with_lease) or not | limit in flight at any instant | |
+//! | any of them, [warming up](Policy::with_warm_up) | no more than without; while a key is new, the same at its first limit | the same at the limit of its step |
 //!
 //! Time is whole microseconds. A bucket that becomes full between two of them earns nothing until
 //! the next, so where the time per token is not whole, "rate x T - 1" needs a burst of more than a

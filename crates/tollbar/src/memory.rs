@@ -17,6 +17,7 @@
 //! | `migration` | counters that outgrow their word, and come back |
 //! | `permits` | permits in flight, taken and given back |
 //! | `leases`, `lists`, `blocks` | leased permits: lists of words in a bounded slab |
+//! | `lives` | logs and leases that warm up |
 //! | `settlement` | charges given back, and charged after the fact |
 //! | `marks` | requests that pay once, reservations that are settled once |
 //! | `snapshot` | counters in a file, and back |
@@ -28,6 +29,7 @@ mod blocks;
 pub(crate) mod counter_id;
 mod leases;
 mod lists;
+mod lives;
 mod logs;
 mod marks;
 mod migration;

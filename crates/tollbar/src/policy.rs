@@ -196,6 +196,9 @@ impl Policy {
 
     /// Gives permits a lease: see [`Concurrency::with_lease`](crate::Concurrency::with_lease).
     pub(crate) fn leased(self, ttl: Duration) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().leased(ttl)?.with_warm_up(warm_up);
+        }
         match &self.kind {
             Kind::Concurrency(permits) => {
                 let kind = Kind::Leased(LeasedConcurrency::new(permits, ttl)?);

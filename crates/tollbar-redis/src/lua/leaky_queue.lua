@@ -39,12 +39,16 @@ end
 if refunds then
   -- Only the last places come back, and only before their turn: whoever has queued behind them was told
   -- a delay that counts them. A request that did not pass after all has not left, though its turn came.
-  refunds[8] = function(state, stamp_high, stamp_low, amount, at, did_not_pass)
+  -- The stamp of a warm-up has the instant modulo `span`.
+  refunds[8] = function(state, stamp_high, stamp_low, amount, at, did_not_pass, span)
     local num, den, full, _, places = struct.unpack('>ddddd', blob, at)
     local paid_at, remainder = load_bucket(state)
     local asked_low = stamp_low % 1024
     local asked = stamp_high / 1024 + (stamp_low - asked_low) / 1024
     local named, named_low = name_of(paid_at, remainder, den)
+    if span then
+      named = named % span
+    end
     local is_last = asked + asked_low > 0 and asked == named and asked_low == named_low
     if not is_last or amount == 0 or amount > places then
       return 0

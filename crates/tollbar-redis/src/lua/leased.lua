@@ -64,6 +64,26 @@ if resets then
   end
 end
 
+-- Until when the lease is held now; 0 where it has ended.
+if renews then
+  renews[10] = function(state, stamp_high, stamp_low, at)
+    local _, ttl = struct.unpack('>dd', blob, at)
+    local newest, count = load_leases(state)
+    local renewed_until = 0
+    local kept, last_end = alter_leases(state, count, function(id, ends_at, permits)
+      if id == stamp_high + stamp_low then
+        renewed_until = now + ttl
+        return renewed_until, permits
+      end
+      return ends_at, permits
+    end)
+    if renewed_until == 0 and #kept == count then
+      return 0
+    end
+    return renewed_until, pack_leases(newest, kept), last_end
+  end
+end
+
 if refunds then
   refunds[10] = function(state, stamp_high, stamp_low, amount)
     local asked = stamp_high + stamp_low

@@ -39,7 +39,7 @@ local steps = {}
 
 -- The same for charges that may be given back, for giving back, and for loans. Only the scripts that need them
 -- make tables of them: what is not needed is not even defined.
-local holds, refunds, overdraws, resets, cuts
+local holds, refunds, overdraws, resets, renews, cuts
 
 -- Until it is as good as absent, and a millisecond more: Redis may have read its clock before us.
 -- Numbers this large are whole, and Redis prints them with 17 digits, so none becomes 1e+15.

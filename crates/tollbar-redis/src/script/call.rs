@@ -192,6 +192,7 @@ impl ScriptCall {
     pub(crate) fn renew(names: &KeyNamer, key: &[u8], policy: &Policy, stamp: u64) -> Option<Self> {
         policy.lease_ttl()?;
         let mut blob = Blob::default();
+        blob.byte(Kind::for_policy(policy).ok()? as u8);
         blob.stamp(stamp);
         write_numbers(policy, key, &mut blob).ok()?;
         let kinds = KindSet::for_policy(policy).ok()?;

@@ -112,8 +112,8 @@ pub(crate) fn write_numbers(
     Ok(())
 }
 
-/// Appends the numbers of a policy that does not warm up, or of one step of a window that does, which
-/// has another limit.
+/// Appends the numbers of a policy that does not warm up, or of one step of a policy that does and only has
+/// another limit there.
 fn write_plain(parts: PolicyParts, step_limit: Option<u64>, blob: &mut Blob) {
     let at_step = |limit: u64| step_limit.unwrap_or(limit);
     match parts {
@@ -124,11 +124,7 @@ fn write_plain(parts: PolicyParts, step_limit: Option<u64>, blob: &mut Blob) {
             blob.numbers([numerator_us, denominator, full, most, burst]);
         }
         PolicyParts::LeakyQueue { interval, places, wait_us_max } => {
-            let Interval { numerator_us, denominator } = interval;
-            let full = places * numerator_us;
-            // A wait whose product does not fit is longer than a full debt.
-            let wait_max = wait_us_max.map_or(full, |wait_us| wait_us.saturating_mul(denominator));
-            blob.numbers([numerator_us, denominator, full, wait_max.min(full), places]);
+            write_queue(interval, places, wait_us_max, blob);
         }
         PolicyParts::FixedWindow { limit, window_us, stagger_us } => {
             blob.numbers([at_step(limit), window_us, stagger_us]);
@@ -149,16 +145,26 @@ fn write_plain(parts: PolicyParts, step_limit: Option<u64>, blob: &mut Blob) {
         PolicyParts::SlidingStrict { limit, subwindow_us, subwindows } => {
             blob.numbers([at_step(limit), subwindow_us, subwindows.into()]);
         }
-        PolicyParts::SlidingLog { limit, window_us } => blob.numbers([limit, window_us]),
-        PolicyParts::Concurrency { limit } => blob.number(limit),
-        PolicyParts::Leased { limit, ttl_us } => blob.numbers([limit, ttl_us]),
+        PolicyParts::SlidingLog { limit, window_us } => blob.numbers([at_step(limit), window_us]),
+        PolicyParts::Concurrency { limit } => blob.number(at_step(limit)),
+        PolicyParts::Leased { limit, ttl_us } => blob.numbers([at_step(limit), ttl_us]),
         // Refused before: it has no kind.
         _ => {}
     }
 }
 
-/// The buckets of a warm-up, one for each step: as `Ladder` makes them from their intervals.
+fn write_queue(interval: Interval, places: u64, wait_us_max: Option<u64>, blob: &mut Blob) {
+    let Interval { numerator_us, denominator } = interval;
+    let full = places * numerator_us;
+    // A wait whose product does not fit is longer than a full debt.
+    let wait_max = wait_us_max.map_or(full, |wait_us| wait_us.saturating_mul(denominator));
+    blob.numbers([numerator_us, denominator, full, wait_max.min(full), places]);
+}
+
+/// The buckets or queues of a warm-up, one for each step: as `Ladder` makes them from their intervals.
 fn write_ladder(policy: &Policy, intervals: &[Interval], blob: &mut Blob) {
+    let wait_us_max =
+        policy.max_wait().map(|max_wait| u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX));
     let burst = policy.capacity();
     let full_numerator = intervals.last().map_or(1, |last| last.numerator_us);
     // One token fits in any case, and of the others as many as the rate allows.
@@ -168,6 +174,10 @@ fn write_ladder(policy: &Policy, intervals: &[Interval], blob: &mut Blob) {
     let most = fulls.max().unwrap_or(0).max((burst + policy.overdraft()) * full_numerator);
     for interval in intervals {
         let (numerator, burst) = (interval.numerator_us, burst_at(interval));
+        if policy.queue_length().is_some() {
+            write_queue(*interval, burst, wait_us_max, blob);
+            continue;
+        }
         blob.numbers([numerator, interval.denominator, burst * numerator, most, burst]);
     }
 }

@@ -81,8 +81,11 @@ pub(crate) fn read_decisions(
         entry.decide(decision);
         let step = u64::from(step) << STAMP_STEP_SHIFT;
         entry.set_stamp(match Kind::plain_of(entry.policy())? {
+            // With the step of a warm-up above the instant.
             Kind::LeakyQueue => stamp << QUEUE_STAMP_SHIFT | low,
             kind if kind.is_counted_window() && low > 0 => step | RESERVED_BIT | (stamp + low),
+            // It is the lease's name, whatever it was granted at.
+            Kind::Leased => stamp,
             // A sum of times, for buckets that are reserved.
             _ => step | (stamp + low),
         });

@@ -344,6 +344,30 @@ fn rows() -> Vec<Row> {
             Policy::fixed_window("10/100s").and_then(|policy| warm(policy, 20)),
             [Past(100), Past(100), Past(200), Past(100), Past(100), Past(100)],
         ),
+        // The life of the key outlasts the list; permits in flight outlast it.
+        row(
+            "long warm-up of a log",
+            // In a shorter window, or the first step is full for too long.
+            Policy::sliding_window_log("10/60s").and_then(|policy| warm(policy, 300)),
+            [First(300), Last(300), Last(300), First(300), Last(300), Last(300)],
+        ),
+        row(
+            "long warm-up of a queue",
+            Policy::leaky_queue("10/100s", 9).and_then(|policy| warm(policy, 300)),
+            [First(300), Last(300), Last(300), First(300), Last(300), First(300)],
+        ),
+        row(
+            "long warm-up of leased permits",
+            Concurrency::new(10)
+                .and_then(|permits| permits.with_lease(Duration::from_secs(30)))
+                .and_then(|permits| warm(permits.into_policy(), 300)),
+            [First(300), Last(300), Last(300), First(300), Last(300), First(300)],
+        ),
+        row(
+            "warm-up of permits",
+            Concurrency::new(10).and_then(|permits| warm(permits.into_policy(), 120)),
+            [Never; 6],
+        ),
         staggered(),
     ]
 }

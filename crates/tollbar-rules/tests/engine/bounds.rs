@@ -90,11 +90,20 @@ fn plain_limit() -> impl Strategy<Value = String> {
 }
 
 fn limit() -> impl Strategy<Value = String> {
+    let warming = select(vec![
+        "",
+        ", algorithm: token_bucket",
+        ", algorithm: sliding_window_log",
+        ", algorithm: leaky_queue, queue: 9",
+        ", algorithm: leaky_queue, queue: 9, max_wait: 2ms",
+    ]);
     prop_oneof![
         9 => plain_limit(),
-        1 => (4_u64..40, select(vec!["10ms", "1s"])).prop_map(|(limit, window)| {
-            format!("{{ limit: {limit}/{window}, warm_up: {{ start: 2, over: 20s }} }}")
-        }),
+        1 => (4_u64..40, select(vec!["10ms", "1s"]), warming).prop_map(
+            |(limit, window, options)| {
+                format!("{{ limit: {limit}/{window}, warm_up: {{ start: 2, over: 20s }}{options} }}")
+            }
+        ),
     ]
 }
 

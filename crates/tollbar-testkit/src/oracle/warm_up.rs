@@ -9,11 +9,15 @@ use tollbar::Policy;
 
 use super::bucket::{Bucket, Prices};
 use super::calendar::Calendar;
+use super::concurrency::Concurrency;
 use super::fixed::Fixed;
+use super::leased::Leased;
 use super::log::{Event, Log, Visit};
+use super::queue::Queue;
 use super::sliding::Sliding;
 use super::staggered::{Staggered, stagger_us};
 use super::strict::Strict;
+use super::window_log::WindowLog;
 use crate::oracle::almanac::Almanac;
 use crate::oracle::model::Model;
 use crate::oracle::ratio::Ratio;
@@ -40,7 +44,7 @@ impl WarmUp {
     /// Reads a policy as it is for one key, or without one. `None` where it does not warm up.
     ///
     /// # Panics
-    /// If the algorithm is none that can warm up.
+    /// If the algorithm is none of the crate's own.
     #[must_use]
     pub fn from_policy(policy: &Policy, key: Option<&[u8]>) -> Option<Self> {
         let warm_up = policy.warm_up()?;
@@ -50,6 +54,10 @@ impl WarmUp {
             warm_up.start + u64::try_from(climbed).expect("no more than the limit")
         });
         let over_us = warm_up.over.as_nanos().div_ceil(1_000);
+        if policy.queue_length().is_some() {
+            let laws = buckets(policy).into_iter().map(|bucket| queue(policy, bucket));
+            return Some(Self { over_us, steps: limits.zip(laws).collect(), debt_max: None });
+        }
         if policy.interval().is_some() {
             let buckets = buckets(policy);
             let debt_max = buckets.iter().map(Bucket::full_debt).max();
@@ -123,6 +131,13 @@ fn buckets(policy: &Policy) -> Vec<Bucket> {
     tokens_us.into_iter().map(bucket).collect()
 }
 
+/// Of a queue, the first token is on its way out, and the others wait.
+fn queue(policy: &Policy, bucket: Bucket) -> Box<dyn Model> {
+    let intervals = policy.warm_up_intervals().expect("a queue has intervals");
+    let gives_back = intervals.iter().all(|interval| interval.denominator <= 1_024);
+    Box::new(Queue { bucket, max_wait: policy.max_wait(), gives_back })
+}
+
 fn window(policy: &Policy, key: Option<&[u8]>, limit: u64) -> Box<dyn Model> {
     let window_us = policy.window().as_micros();
     match policy.algorithm().name() {
@@ -143,6 +158,12 @@ fn window(policy: &Policy, key: Option<&[u8]>, limit: u64) -> Box<dyn Model> {
         "sliding_window_strict" => {
             let parts = policy.algorithm().variant() as u32;
             Box::new(Strict { limit, window_us, parts })
+        }
+        "sliding_window_log" => Box::new(WindowLog { limit, window_us }),
+        "concurrency" => Box::new(Concurrency { limit }),
+        "leased_concurrency" => {
+            let ttl = policy.lease_ttl().expect("a lease has an end");
+            Box::new(Leased { limit, ttl_us: ttl.as_micros() })
         }
         other => panic!("the oracle knows no warm-up of `{other}`"),
     }
@@ -174,6 +195,22 @@ impl Model for WarmUp {
         self.model(log, now_us).told_reset_at_us(log, now_us, cost)
     }
 
+    fn tells_when(&self) -> bool {
+        self.steps.iter().all(|(_, model)| model.tells_when())
+    }
+
+    fn numbers_charges(&self) -> bool {
+        self.steps.iter().all(|(_, model)| model.numbers_charges())
+    }
+
+    fn delay_us(&self, log: &Log, now_us: u128) -> u128 {
+        self.model(log, now_us).delay_us(log, now_us)
+    }
+
+    fn renew(&self, log: &mut Log, now_us: u128, stamp: u64) -> Option<u128> {
+        self.steps[0].1.renew(log, now_us, stamp)
+    }
+
     fn charge(&self, log: &mut Log, now_us: u128, cost: u64) {
         let step = self.step(log, now_us);
         step.1.charge(log, now_us, cost);
@@ -191,6 +228,7 @@ impl Model for WarmUp {
                 Prices { token_us: *token_us, debt_max }.refund(log, now_us, stamp, amount)
             }
             (Some(_), _) => 0,
+            // A queue and leases by what they were charged, windows and permits by the number of tokens.
             (None, _) => self.steps[0].1.refund(log, now_us, stamp, amount),
         }
     }

@@ -41,6 +41,14 @@ pub const CASES: &[Case] = &[
     ("a_window_that_is_new_again_has_counted", warm_up::a_window_that_is_new_again_has_counted),
     ("a_staggered_window_warms_up", warm_up::a_staggered_window_warms_up),
     ("windows_climb_by_the_hour", warm_up::windows_climb_by_the_hour),
+    ("a_log_that_is_new_again_has_counted", warm_up::a_log_that_is_new_again_has_counted),
+    (
+        "a_queue_that_is_new_leaves_at_its_first_rate",
+        warm_up::a_queue_leaves_at_the_rate_of_its_step,
+    ),
+    ("a_place_comes_back_at_the_rate_it_was_taken", warm_up::a_place_comes_back_at_its_rate),
+    ("permits_climb_and_stay_in_flight", warm_up::permits_climb_and_stay_in_flight),
+    ("leases_climb_and_end", warm_up::leases_climb_and_end),
     (
         "two_permits_are_busy_until_one_comes_back",
         permits::two_permits_are_busy_until_one_comes_back,

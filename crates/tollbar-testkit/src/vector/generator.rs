@@ -26,6 +26,7 @@ pub fn all() -> Vec<(&'static str, Vec<Vector>)> {
     files.push(("alternatives", alternatives()));
     files.push(("rule_change", rule_changes()));
     files.push(("warm_up", warm_ups()));
+    files.push(("warm_up_lists", warm_ups_of_lists()));
     files
 }
 
@@ -191,11 +192,11 @@ fn rule_changes() -> Vec<Vector> {
 /// Each algorithm with a limit that climbs; buckets of other bursts; and a climb whose numbers
 /// change while a key is on it.
 fn warm_ups() -> Vec<Vector> {
-    let plan = TracePlan { steps: 80, keys: &["a", "b"], batches: false, advance: draw_warming };
+    let plan = WARMING;
     let warm = |start, over_us, steps| WarmUpSpec { start, over_us, steps };
     let mut vectors: Vec<Vector> = Kind::ALL
         .into_iter()
-        .filter(|kind| kind.can_warm_up())
+        .filter(|kind| !LISTS.contains(kind))
         .map(|kind| {
             let spec = PolicySpec::new(kind, 7, 10 * SECOND_US);
             // Idle for longer than a window, or for less.
@@ -227,6 +228,34 @@ fn warm_ups() -> Vec<Vector> {
         ),
     ]);
     vectors
+}
+
+/// Algorithms that keep instants, places or permits one by one.
+const LISTS: [Kind; 4] =
+    [Kind::LeakyQueue, Kind::SlidingWindowLog, Kind::Concurrency, Kind::LeasedConcurrency];
+
+const WARMING: TracePlan =
+    TracePlan { steps: 80, keys: &["a", "b"], batches: false, advance: draw_warming };
+
+/// The algorithms that keep a list, with a limit that climbs, at one step and at several; and a climb
+/// whose numbers change.
+fn warm_ups_of_lists() -> Vec<Vector> {
+    let warm = |kind, start, over_us, steps| {
+        let warm_up = WarmUpSpec { start, over_us, steps };
+        PolicySpec::new(kind, 7, 10 * SECOND_US).with_warm_up(warm_up)
+    };
+    let each = LISTS.into_iter().flat_map(|kind| {
+        // Idle for less than a window, a queue or a lease lasts, or for longer.
+        [("short", 6 * SECOND_US), ("long", 25 * SECOND_US)].map(|(label, over_us)| {
+            let name = format!("warm-up: {}, 7 from 2 in 3 steps, {label}", kind.name());
+            WARMING.write(name, vec![warm(kind, 2, over_us, 3)])
+        })
+    });
+    let changed = LISTS.into_iter().map(|kind| {
+        let policies = vec![warm(kind, 2, 6 * SECOND_US, 4), warm(kind, 4, 9 * SECOND_US, 1)];
+        WARMING.write(format!("warm-up: {}, its numbers change", kind.name()), policies)
+    });
+    each.chain(changed).collect()
 }
 
 /// What kind of trace to write.

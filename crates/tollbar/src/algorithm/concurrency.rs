@@ -19,8 +19,8 @@ pub const NAME: &str = "concurrency";
 pub const LIMIT_MAX: u64 = 1 << 32;
 
 /// From when on a counter with permits in flight is fresh: later than any clock, so that its slot
-/// is the last to be given away.
-const NEVER_US: u64 = ((1 << (52 - PERMITS_SHIFT)) - 1) << PERMITS_SHIFT;
+/// is the last to be given away. No other counter is fresh at this very instant.
+pub(crate) const NEVER_US: u64 = ((1 << (52 - PERMITS_SHIFT)) - 1) << PERMITS_SHIFT;
 
 /// At most so many at once.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -43,7 +43,14 @@ impl LeakyQueue {
         let too_long = |_| PolicyError::QueueTooLong { length };
         let places = length.checked_add(1).ok_or(PolicyError::QueueTooLong { length })?;
         let meter = Meter::new(NAME, rate, Some(places)).map_err(too_long)?;
-        Ok(Self { wait_max: meter.full(), meter, wait_us_max: None })
+        Ok(Self::from_meter(meter, None))
+    }
+
+    fn from_meter(meter: Meter, wait_us_max: Option<u64>) -> Self {
+        // A wait whose product does not fit is longer than a full debt.
+        let wait_max = wait_us_max
+            .map_or(u64::MAX, |wait_us| wait_us.saturating_mul(meter.interval().denominator));
+        Self { wait_max: wait_max.min(meter.full()), meter, wait_us_max }
     }
 
     /// The same queue without the last `tokens` of its places, which are for others. Turns are as far apart.
@@ -59,10 +66,16 @@ impl LeakyQueue {
 
     /// The same queue, in which nobody waits for longer than `wait_us_max`.
     pub(crate) fn with_wait_us_max(self, wait_us_max: u64) -> Self {
-        // A wait whose product does not fit is longer than a full debt.
-        let wait_max = wait_us_max.saturating_mul(self.meter.interval().denominator);
-        let wait_max = wait_max.min(self.meter.full());
-        Self { wait_max, wait_us_max: Some(wait_us_max), ..self }
+        Self::from_meter(self.meter, Some(wait_us_max))
+    }
+
+    /// Returns the queue with the interval and the places of another meter, and its own longest wait.
+    pub(crate) fn with_meter(&self, meter: &Meter) -> Self {
+        Self::from_meter(meter.clone(), self.wait_us_max)
+    }
+
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     pub(crate) fn length(&self) -> u64 {

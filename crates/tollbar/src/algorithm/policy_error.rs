@@ -177,7 +177,7 @@ pub enum PolicyError {
         limit: u64,
     },
     /// Not every algorithm has a limit that can climb.
-    #[error("`{algorithm}` cannot warm up: leave it out, or use a bucket or a window")]
+    #[error("`{algorithm}` cannot warm up: leave it out, or use an algorithm of this crate")]
     WarmUpWithoutLimit {
         /// The algorithm that was to warm up.
         algorithm: &'static str,

@@ -49,6 +49,13 @@ pub(crate) struct LogStatus {
     gone_tokens: u64,
 }
 
+/// Tokens that are about to be charged to a log, and when.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PendingTokens {
+    pub(crate) at_us: u64,
+    pub(crate) tokens: u64,
+}
+
 impl LogStatus {
     /// Writes down `tokens` that were charged, and drops the stamps that have left.
     #[inline]
@@ -121,16 +128,22 @@ impl SlidingLog {
 
     /// Decides `cost`. Reads only: what is allowed is then [charged](LogStatus::charge).
     ///
-    /// `pending` tokens are to be charged at this very instant, and are not among the stamps yet.
+    /// The `pending` tokens are about to be charged, and are not among the stamps yet.
     #[inline]
     pub(crate) fn decide(
         &self,
         stamps: &impl Stamps,
         status: &LogStatus,
-        pending: u64,
+        pending: PendingTokens,
         cost: u64,
     ) -> Decision {
-        let used = stamps.tokens().saturating_sub(status.gone_tokens) + pending;
+        let pending = match pending {
+            PendingTokens { at_us, .. } if at_us + self.window_us <= status.present_us => {
+                PendingTokens::default()
+            }
+            pending => pending,
+        };
+        let used = stamps.tokens().saturating_sub(status.gone_tokens) + pending.tokens;
         let remaining = self.limit.saturating_sub(used);
         let is_charge = cost > 0 && cost <= remaining;
         let outcome = if cost > self.limit {
@@ -138,11 +151,14 @@ impl SlidingLog {
         } else if cost <= remaining || cost == 0 {
             Outcome::Allow
         } else {
-            let allowed_at_us = self.allowed_at_us(stamps, status, used + cost - self.limit);
+            let needed = used + cost - self.limit;
+            let allowed_at_us = self.allowed_at_us(stamps, status, pending.at_us, needed);
             Outcome::Deny { retry_after_us: allowed_at_us.saturating_sub(status.now_us) }
         };
-        let newest = if is_charge || pending > 0 {
+        let newest = if is_charge {
             Some(status.present_us)
+        } else if pending.tokens > 0 {
+            Some(pending.at_us)
         } else {
             let charged = stamps.newest_charged();
             charged.filter(|stamp| !self.has_left(*stamp, status.present_us)).map(Stamp::at_us)
@@ -198,9 +214,15 @@ impl SlidingLog {
     }
 
     /// When `needed` more tokens will have left than have so far.
-    fn allowed_at_us(&self, stamps: &impl Stamps, status: &LogStatus, needed: u64) -> u64 {
+    fn allowed_at_us(
+        &self,
+        stamps: &impl Stamps,
+        status: &LogStatus,
+        pending_at_us: u64,
+        needed: u64,
+    ) -> u64 {
         // Those that are pending leave last.
-        let mut last_us = status.present_us;
+        let mut last_us = pending_at_us;
         let mut to_skip = status.gone;
         let mut needed = needed;
         stamps.visit(|stamp| {
@@ -243,7 +265,7 @@ impl Algorithm for SlidingLog {
     fn transition(&self, state: &mut [u64], now: Timestamp, cost: u64) -> Decision {
         let mut stamps = StampSlice::new(state);
         let status = self.status(&stamps, now.clamp_to_clock().as_micros());
-        let decision = self.decide(&stamps, &status, 0, cost);
+        let decision = self.decide(&stamps, &status, PendingTokens::default(), cost);
         if cost > 0 && decision.is_allowed() {
             status.charge(&mut stamps, cost);
         }

@@ -93,9 +93,12 @@ impl Counter {
             return self.charge_with_cut(kind, meter, now, cost);
         }
         let state = self.fit(kind);
-        if let Kind::Leased(leased) = kind {
+        if let Some(leased) = kind.as_leased() {
             let lease_id = lease_name();
-            let decision = leased.grant(state, now, cost, lease_id);
+            let decision = match kind.as_warming_list() {
+                Some(warming) => warming.grant(state, now, cost, lease_id),
+                None => leased.grant(state, now, cost, lease_id),
+            };
             let is_granted = cost > 0 && decision.is_allowed();
             return (decision, if is_granted { lease_id } else { 0 });
         }
@@ -143,7 +146,12 @@ impl Counter {
 
     /// Until when the lease `id` is held from now on; `None` if it has ended.
     pub(super) fn renew(&mut self, kind: &Kind, now: Timestamp, id: u64) -> Option<Timestamp> {
-        kind.as_leased()?.extend(self.fit(kind), now, id)
+        let (algorithm, state) = (kind.as_leased()?, self.fit(kind));
+        let leases = match kind.as_warming_list() {
+            Some(warming) => warming.inner_mut(state),
+            None => state,
+        };
+        algorithm.extend(leases, now, id)
     }
 
     /// Makes it fresh.
@@ -157,10 +165,8 @@ impl Counter {
     /// larger limit.
     fn fit(&mut self, kind: &Kind) -> &mut [u64] {
         let words = kind.as_dyn().words();
-        let words = match kind {
-            Kind::SlidingLog(_) | Kind::Leased(_) => words.max(self.state.len()),
-            _ => words,
-        };
+        let is_list = kind.as_log().is_some() || kind.as_leased().is_some();
+        let words = if is_list { words.max(self.state.len()) } else { words };
         self.state.resize(words, 0);
         &mut self.state
     }

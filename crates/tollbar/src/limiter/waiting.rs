@@ -30,6 +30,7 @@ use thiserror::Error;
 use timer::ThreadTimer;
 
 use crate::algorithm::leaky_queue::LeakyQueue;
+use crate::algorithm::warm_up::WarmUpAlgorithm;
 use crate::limiter::outage::StoreRef;
 use crate::memory::counter_id::{CounterHash, CounterId};
 use crate::policy::Kind;
@@ -119,7 +120,11 @@ impl<'a> WaitRequest<'a> {
 
     /// Gives a turn back to the store. False where the store refuses, so that a later waiter may have it.
     fn refund(&self, turn: Turn) -> bool {
-        if turn.stamp == 0 || Some(turn.interval) != self.policy.interval() {
+        let interval = match &self.policy.kind {
+            Kind::WarmUp(warming) => warming.interval_of_stamp(turn.stamp),
+            _ => self.policy.interval(),
+        };
+        if turn.stamp == 0 || Some(turn.interval) != interval {
             return false;
         }
         match self.store.store.refund(self.key, self.policy, turn.stamp, turn.places) {
@@ -172,9 +177,10 @@ impl Waitlist {
             // A peek charges nothing, so it takes no turn.
             return Ok(request.ask().await?.0);
         }
-        let (entry, has_waited) = match &request.policy.kind {
-            Kind::LeakyQueue(queue) => self.queue_up(request, queue).await?,
-            _ => self.line_up(request).await?,
+        let (entry, has_waited) = if request.policy.kind.is_queue() {
+            self.queue_up(request).await?
+        } else {
+            self.line_up(request).await?
         };
         let jitter_max = self.settings.jitter;
         if has_waited && !jitter_max.is_zero() {
@@ -228,20 +234,20 @@ impl Waitlist {
     async fn queue_up<'a>(
         &'a self,
         request: WaitRequest<'a>,
-        queue: &LeakyQueue,
     ) -> Result<(Entry<'a>, bool), WaitError> {
         let (entry, decision) = request.ask().await?;
         let decision = decision.ok()?;
-        if decision.delay().is_zero() {
+        let queue = request.policy.kind.queue_with_limit(decision.limit());
+        let Some(queue) = queue.filter(|_| !decision.delay().is_zero()) else {
             return Ok((entry, false));
-        }
+        };
         let store_clock = request.store.store.clock();
         let clock = store_clock.unwrap_or(&self.clock);
         let is_exact = store_clock.is_some() && decision.degraded().is_none();
         let now = clock.now();
         // Without the store's clock by one of our own, which is read after the store's: never early.
         let at_us = if is_exact {
-            turn_us(queue, &entry, decision)
+            turn_us(&queue, &entry, decision)
         } else {
             now.after(decision.delay()).as_micros()
         };
@@ -290,7 +296,13 @@ fn turn_us(queue: &LeakyQueue, entry: &Entry<'_>, decision: Decision) -> u64 {
     // Below 2^53: it is at most a full debt.
     let places_us = entry.cost * numerator_us / denominator;
     let turn_us = decision.reset_at.as_micros().saturating_sub(places_us);
-    let stamped_us = queue.turn_us(entry.stamp, entry.cost);
+    let stamp = match &entry.policy.kind {
+        Kind::WarmUp(_) => {
+            WarmUpAlgorithm::stamp_of_queue(entry.stamp, decision.reset_at.as_micros())
+        }
+        _ => entry.stamp,
+    };
+    let stamped_us = queue.turn_us(stamp, entry.cost);
     // A store may have stamps of its own, which say something else.
     stamped_us.filter(|at_us| turn_us.abs_diff(*at_us) <= 1).unwrap_or(turn_us)
 }

@@ -16,6 +16,7 @@ use super::shards::ShardGuard;
 use super::slot::{SlotGuard, SlotRead};
 use super::sync::Backoff;
 use crate::algorithm::leased::LeasedConcurrency;
+use crate::algorithm::warm_up::Life;
 use crate::memory::batch_decision::{
     BATCH_ENTRIES_MAX, BatchCounter, BatchDecider, LogCharge, States, copy, zero,
 };
@@ -72,7 +73,7 @@ impl MemoryStore {
         self.name(entries, &mut counters, &mut counter_of);
         let marks = self.marks(once, hold, entries);
         let decide_log =
-            |charge: &LogCharge<'_>| self.decide_log(&self.shards.lock(charge.id), charge, now_us);
+            |charge: &LogCharge<'_>| self.decide_log(&self.shards.lock(charge.id), charge);
         let (counters, counter_of) = (&counters, &counter_of);
         let mut batch =
             BatchDecider { entries, counters, counter_of, now_us, decide_log: &decide_log };
@@ -99,9 +100,8 @@ impl MemoryStore {
         }
         self.read_locked(counters, &locks, now_us, &mut before);
         copy(&before, &mut after);
-        let decide_locked_log = |charge: &LogCharge<'_>| {
-            self.decide_log(self.guard_of(&locks, charge.id), charge, now_us)
-        };
+        let decide_locked_log =
+            |charge: &LogCharge<'_>| self.decide_log(self.guard_of(&locks, charge.id), charge);
         batch.decide_log = &decide_locked_log;
         if !batch.decide(&mut after) {
             batch.report_uncharged(&before);
@@ -194,6 +194,9 @@ impl MemoryStore {
         now_us: u64,
         state: &mut [u64],
     ) {
+        if let Some(warming) = counter.kind.as_warming_list() {
+            return self.load_warming_list(guard, warming, counter.id, now_us, state);
+        }
         if let Kind::Leased(_) = &*counter.kind {
             state[0] = self.leases_in_flight(guard, counter.id, now_us);
             return;
@@ -371,15 +374,21 @@ impl MemoryStore {
     ) {
         for (at, counter) in counters.iter().enumerate() {
             let state = &after[counter.words.clone()];
-            let is_lease = matches!(*counter.kind, Kind::Leased(_));
+            if state == &before[counter.words.clone()] {
+                continue;
+            }
+            if counter.kind.as_warming_list().is_some() {
+                let life = Life::from_words(&state[1..]);
+                self.save_life(self.guard_of(locks, counter.id), counter.id, life, now_us);
+            }
             // Leases have been written down one by one.
-            if state == &before[counter.words.clone()] || is_lease {
+            if counter.kind.as_leased().is_some() {
                 continue;
             }
             if let (Some(slot), Some((packed, _))) = (&mut locks.slots[at], counter.packed()) {
                 let word = packed.save(state, now_us);
                 slot.word = word.expect("a state from a word, charged under a limit that fits");
-            } else if let Kind::SlidingLog(log) = &*counter.kind {
+            } else if let Some(log) = counter.kind.as_log() {
                 let guard = self.guard_of(locks, counter.id);
                 self.charge_log(guard, log, counter.id, now_us, state[0]);
             } else {

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::counter_id::CounterId;
 use crate::algorithm::STATE_WORDS_MAX;
 use crate::algorithm::sliding_log::SlidingLog;
+use crate::algorithm::warm_up::{LIFE_WORDS, Life, Rungs, StepQuery, WarmUpAlgorithm};
 use crate::algorithm::word::PackedAlgorithm;
 use crate::policy::Kind;
 use crate::store::Entry;
@@ -28,7 +29,8 @@ pub(super) struct BatchCounter<'a> {
     pub(super) id: CounterId,
     /// Of the first entry that asks for it; one whose state is wide comes first.
     pub(super) kind: Cow<'a, Kind>,
-    /// Where its state is among the batch's. Of a log, that is one word: what the batch charges.
+    /// Where its state is among the batch's. Of a log, that is one word: what the batch charges; of a log
+    /// or leases that warm up the life of the key comes after it.
     pub(super) words: Range<usize>,
 }
 
@@ -36,8 +38,11 @@ pub(super) struct BatchCounter<'a> {
 pub(super) struct LogCharge<'q> {
     pub(super) log: &'q SlidingLog,
     pub(super) id: CounterId,
-    /// What the entries before this one charge to it.
+    /// What the entries before this one charge to it, and when.
     pub(super) pending: u64,
+    pub(super) pending_at_us: u64,
+    /// When it is decided: later than that where a warm-up asks about its next step.
+    pub(super) now_us: u64,
     pub(super) cost: u64,
 }
 
@@ -97,15 +102,26 @@ impl BatchDecider<'_, '_> {
 
     /// Decides an entry at `cost` and charges its state; also says what the charge is called.
     fn transition(&self, at: usize, state: &mut [u64], cost: u64) -> (Decision, u64) {
-        let entry = &self.entries[at];
+        let (entry, now_us) = (&self.entries[at], self.now_us);
+        let id = self.counters[self.counter_of[at]].id;
+        if let Some(warming) = entry.policy.kind.as_warming_list() {
+            return decide_warming_list(warming, id, state, now_us, cost, self.decide_log);
+        }
         if let Kind::SlidingLog(log) = &entry.policy.kind {
-            let (id, pending) = (self.counters[self.counter_of[at]].id, state[0]);
-            let (decision, stamp) = (self.decide_log)(&LogCharge { log, id, pending, cost });
+            let pending = state[0];
+            let (decision, stamp) = (self.decide_log)(&LogCharge {
+                log,
+                id,
+                pending,
+                pending_at_us: now_us,
+                now_us,
+                cost,
+            });
             state[0] += if decision.is_allowed() { cost } else { 0 };
             return (decision, stamp);
         }
         let kind = entry.policy.kind.for_key(entry.key);
-        let now = Timestamp::from_micros(self.now_us);
+        let now = Timestamp::from_micros(now_us);
         let decision = kind.batch_algorithm().transition(state, now, cost);
         (decision, kind.batch_algorithm().stamp(state))
     }
@@ -137,7 +153,11 @@ impl BatchDecider<'_, '_> {
 impl BatchCounter<'_> {
     /// How many words of state it has in a batch.
     pub(super) fn state_words(kind: &Kind) -> usize {
-        if let Kind::SlidingLog(_) = kind { 1 } else { kind.batch_algorithm().words() }
+        match kind {
+            Kind::SlidingLog(_) => 1,
+            _ if kind.as_warming_list().is_some() => WARMING_LIST_WORDS,
+            _ => kind.batch_algorithm().words(),
+        }
     }
 
     pub(super) fn is_log(&self) -> bool {
@@ -149,6 +169,51 @@ impl BatchCounter<'_> {
         let packed = self.kind.as_packed()?;
         Some((packed, self.id.tag(packed.word_shift())))
     }
+}
+
+/// A log or leases that warm up, in a batch: what a batch charges or how many permits are in flight, and
+/// the life of the key.
+pub(super) const WARMING_LIST_WORDS: usize = 1 + LIFE_WORDS;
+
+/// Decides `cost` on a log or leases that warm up, and charges `state`; also says what the charge to a log
+/// is called.
+pub(super) fn decide_warming_list(
+    warming: &WarmUpAlgorithm,
+    id: CounterId,
+    state: &mut [u64],
+    now_us: u64,
+    cost: u64,
+    decide_log: &DecideLog<'_>,
+) -> (Decision, u64) {
+    let (own, life_words) = state.split_at_mut(1);
+    let mut life = Life::from_words(life_words);
+    let mut stamp = 0;
+    let decision =
+        warming.decide(&mut life, now_us, cost, |StepQuery { step, at_us, may_charge }| {
+            let limit = warming.limit_at(step);
+            match warming.rungs() {
+                Rungs::Leased(leased) => leased.with_limit(limit).decide(own[0], at_us, cost),
+                Rungs::SlidingLog(log) => {
+                    let (log, pending) = (&log.with_limit(limit), own[0]);
+                    let (decision, named) = decide_log(&LogCharge {
+                        log,
+                        id,
+                        pending,
+                        pending_at_us: now_us,
+                        now_us: at_us,
+                        cost,
+                    });
+                    stamp = if may_charge { named } else { stamp };
+                    decision
+                }
+                _ => Decision::UNDECIDED,
+            }
+        });
+    if decision.is_allowed() {
+        own[0] += cost;
+        life.to_words(life_words);
+    }
+    (decision, stamp)
 }
 
 pub(super) fn zero(states: &mut States, counters: &[BatchCounter<'_>]) {

@@ -100,13 +100,6 @@ impl MemoryStore {
         returned
     }
 
-    pub(super) fn reset_leases(&self, id: CounterId) {
-        let guard = self.shards.lock(id);
-        if let Some(entry) = self.leases.find(&guard, id) {
-            self.leases.forget(&guard, entry);
-        }
-    }
-
     /// Puts in a lease of a snapshot.
     pub(super) fn restore_lease(
         &self,

@@ -16,8 +16,9 @@ use super::counter_id::CounterId;
 use super::rank::EntryRank;
 use super::shards::ShardGuard;
 use crate::Decision;
-use crate::algorithm::sliding_log::{LogStatus, SlidingLog, Stamp, Stamps};
+use crate::algorithm::sliding_log::{LogStatus, PendingTokens, SlidingLog, Stamp, Stamps};
 use crate::memory::batch_decision::LogCharge;
+use crate::policy::Kind;
 
 impl MemoryStore {
     #[inline(never)]
@@ -33,7 +34,7 @@ impl MemoryStore {
         // As in `check_absent`: an absent counter is decided at an instant after it was forgotten.
         let now_us = if log.is_absent() { self.now_us() } else { now_us };
         let status = algorithm.status(&log, now_us);
-        let decision = algorithm.decide(&log, &status, 0, cost);
+        let decision = algorithm.decide(&log, &status, PendingTokens::default(), cost);
         if cost > 0 && decision.is_allowed() {
             self.charge(&mut log, algorithm, &status, id, cost);
         }
@@ -45,11 +46,13 @@ impl MemoryStore {
         &self,
         guard: &ShardGuard<'_>,
         charge: &LogCharge<'_>,
-        now_us: u64,
     ) -> (Decision, u64) {
-        let log = self.log(guard, charge.id, now_us);
-        let status = charge.log.status(&log, now_us);
-        let decision = charge.log.decide(&log, &status, charge.pending, charge.cost);
+        let log = self.log(guard, charge.id, charge.now_us);
+        let status = charge.log.status(&log, charge.now_us);
+        // Where the clock has gone back, the newest stamp is the present.
+        let at_us = charge.pending_at_us.max(log.newest().at_us());
+        let pending = PendingTokens { at_us, tokens: charge.pending };
+        let decision = charge.log.decide(&log, &status, pending, charge.cost);
         (decision, status.stamp())
     }
 
@@ -85,8 +88,9 @@ impl MemoryStore {
         given_back
     }
 
-    /// Charges up to `amount` tokens that were spent already.
-    pub(super) fn overdraw_log(&self, algorithm: &SlidingLog, id: CounterId, amount: u64) -> u64 {
+    /// Charges up to `amount` tokens that were spent already. `None` where `kind` is no log.
+    pub(super) fn overdraw_log(&self, kind: &Kind, id: CounterId, amount: u64) -> Option<u64> {
+        let algorithm = kind.as_log()?;
         let guard = self.shards.lock(id);
         let now_us = self.now_us();
         let mut log = self.log(&guard, id, now_us);
@@ -94,15 +98,11 @@ impl MemoryStore {
         let charged = status.overdraft(&log, amount);
         if charged > 0 {
             self.charge(&mut log, algorithm, &status, id, charged);
+            if let Some(warming) = kind.as_warming_list() {
+                self.prolong_life(&guard, warming, id, now_us);
+            }
         }
-        charged
-    }
-
-    pub(super) fn reset_log(&self, id: CounterId) {
-        let guard = self.shards.lock(id);
-        if let Some(entry) = self.lists.find(&guard, id) {
-            self.lists.forget(&guard, entry);
-        }
+        Some(charged)
     }
 
     /// Puts in the stamps of a snapshot, oldest first. Where there is no room for all of them, and

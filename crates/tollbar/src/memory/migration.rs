@@ -12,6 +12,7 @@ use super::rank::{EntryRank, UsedShare};
 use super::shards::ShardGuard;
 use super::slot::SlotRead;
 use super::sync::Backoff;
+use crate::algorithm::concurrency::NEVER_US;
 use crate::algorithm::word::PackedAlgorithm;
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 
@@ -129,7 +130,10 @@ impl MemoryStore {
         used: UsedShare,
     ) {
         let found = self.wide.find(guard, id, state.len());
-        let rank = EntryRank { used, fresh_at_us: algorithm.fresh_at(state).as_micros() };
+        let fresh_at_us = algorithm.fresh_at(state).as_micros();
+        // Permits in flight are forgotten last of all, as in the table.
+        let used = if fresh_at_us == NEVER_US { UsedShare::ALL } else { used };
+        let rank = EntryRank { used, fresh_at_us };
         let saved = self.wide.save(guard, id, found, state, rank, now_us);
         self.count_eviction(saved.evicted_live);
     }

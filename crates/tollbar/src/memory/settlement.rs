@@ -30,10 +30,10 @@ impl MemoryStore {
     pub fn refund_now(&self, key: &[u8], policy: &Policy, stamp: u64, amount: u64) -> u64 {
         let id = self.hash.id(key, policy);
         let kind = policy.kind.for_key(key);
-        if let Kind::SlidingLog(log) = &*kind {
+        if let Some(log) = kind.as_log() {
             return self.refund_log(log, id, stamp, amount);
         }
-        if let Kind::Leased(leased) = &*kind {
+        if let Some(leased) = kind.as_leased() {
             return self.refund_lease(leased, id, stamp, amount);
         }
         let refund = |guard: Option<&ShardGuard<'_>>, stamp: u64| -> Refund {
@@ -60,8 +60,8 @@ impl MemoryStore {
             return 0;
         }
         let id = self.hash.id(key, policy);
-        if let Kind::SlidingLog(log) = &policy.kind {
-            return self.overdraw_log(log, id, amount);
+        if let Some(charged) = self.overdraw_log(&policy.kind, id, amount) {
+            return charged;
         }
         self.alter(&policy.kind.for_key(key), id, None, |algorithm, state, now| {
             algorithm.overdraw(state, now, amount)

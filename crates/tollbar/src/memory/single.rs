@@ -10,6 +10,7 @@ use super::rank::UsedShare;
 use super::shards::ShardGuard;
 use super::slot::SlotRead;
 use super::sync::Backoff;
+use crate::algorithm::warm_up::LIFE_WORDS;
 use crate::algorithm::word::{PackedAlgorithm, Step, WORD_STATE_WORDS_MAX, WordParts, WordState};
 use crate::algorithm::{Algorithm, STATE_WORDS_MAX};
 use crate::memory::migration::CounterLocation;
@@ -306,6 +307,9 @@ impl MemoryStore {
         match kind {
             Kind::SlidingLog(log) => return self.check_log(log, id, now_us, cost),
             Kind::Leased(leased) => return self.check_lease(leased, id, now_us, cost),
+            Kind::WarmUp(warming) if warming.rungs().is_list() => {
+                return self.check_warming_list(warming, id, cost);
+            }
             _ => {}
         }
         let kind = kind.for_key(key);
@@ -340,14 +344,17 @@ impl MemoryStore {
 
     /// Makes one counter fresh, wherever it is.
     pub(super) fn reset_one(&self, id: CounterId, policy: &Policy) {
-        if let Kind::SlidingLog(_) = policy.kind {
-            return self.reset_log(id);
-        }
-        if let Kind::Leased(_) = policy.kind {
-            return self.reset_leases(id);
-        }
         let guard = self.shards.lock(id);
-        if let Some(place) = self.wide.find(&guard, id, policy.algorithm().words()) {
+        let logs = policy.kind.as_log().map(|_| &self.lists);
+        let lists = logs.or_else(|| policy.kind.as_leased().map(|_| &self.leases));
+        if let Some(lists) = lists
+            && let Some(entry) = lists.find(&guard, id)
+        {
+            lists.forget(&guard, entry);
+        }
+        // Beside a list there is the life of a key that warms up.
+        let words = if lists.is_some() { LIFE_WORDS } else { policy.algorithm().words() };
+        if let Some(place) = self.wide.find(&guard, id, words) {
             self.wide.forget(&guard, place);
         }
         self.close_refunds(&guard, id);

@@ -30,11 +30,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::format::{Counts, Header, Sink, WideShare};
+use arrayvec::ArrayVec;
+
 use super::MemoryStore;
 use super::counter_id::{counts_permits, is_in_use};
+use super::rank::EntryRank;
 use super::slot::{Slot, fresh_at_us};
 use super::sync::Backoff;
 use crate::Timestamp;
+use crate::algorithm::STATE_WORDS_MAX;
+use crate::algorithm::concurrency::NEVER_US;
+use crate::algorithm::warm_up::Life;
 use crate::memory::wide_table::{CLASS_WORDS, WideTable};
 
 pub use error::SnapshotError;
@@ -165,11 +171,15 @@ impl MemoryStore {
         for share in WideShare::ALL {
             let wide = self.wide_share(share);
             wide.for_each_live(&guard, class_words, now_us, |id, rank, state| {
+                let mut state: ArrayVec<u64, STATE_WORDS_MAX> =
+                    state.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+                let rank = without_permits(rank, &mut state);
+                if rank.fresh_at_us <= now_us {
+                    return;
+                }
                 count += 1;
                 sink.buffer(&[id, share.tagged(rank)]);
-                for word in state {
-                    sink.buffer(&[word.load(Ordering::Relaxed)]);
-                }
+                sink.buffer(&state);
             });
         }
         count
@@ -212,6 +222,16 @@ impl MemoryStore {
             stamps().for_each(|stamp| sink.buffer(&[stamp.word()]));
         });
     }
+}
+
+/// Takes the permits in flight out of a wide state, which are those of a key that warms up: they end with
+/// this process, and how warm the key is does not. Returns the rank of what is left.
+fn without_permits(rank: EntryRank, state: &mut [u64]) -> EntryRank {
+    if rank.fresh_at_us != NEVER_US {
+        return rank;
+    }
+    state[0] = 0;
+    EntryRank::until(Life::from_words(&state[1..]).new_at_us())
 }
 
 struct MigrationPause<'a> {

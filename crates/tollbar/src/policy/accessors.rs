@@ -7,7 +7,6 @@ use crate::algorithm::Algorithm;
 use crate::algorithm::calendar_window::Period;
 use crate::algorithm::debt::Interval;
 use crate::algorithm::staggered_window::stagger_us;
-use crate::algorithm::warm_up::Rungs;
 use crate::units::Rate;
 
 impl Policy {
@@ -122,10 +121,10 @@ impl Policy {
     #[must_use]
     pub fn memory(&self) -> Option<Duration> {
         let (slowest, climb_us) = match &self.kind {
-            Kind::WarmUp(warming) => match warming.rungs() {
-                Rungs::Bucket(ladder) => (ladder.intervals().next(), warming.warm_up().over_us()),
-                _ => (None, warming.warm_up().over_us()),
-            },
+            Kind::WarmUp(warming) => {
+                let slowest = warming.rungs().intervals().and_then(|mut each| each.next());
+                (slowest, warming.warm_up().over_us())
+            }
             _ => (self.interval(), 0),
         };
         let window_us = self.algorithm().window_us();
@@ -158,7 +157,7 @@ impl Policy {
     /// For queues, how many may wait.
     #[must_use]
     pub fn queue_length(&self) -> Option<u64> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::LeakyQueue(queue) => Some(queue.length()),
             _ => None,
         }
@@ -167,7 +166,7 @@ impl Policy {
     /// For queues that have one, the longest wait.
     #[must_use]
     pub fn max_wait(&self) -> Option<Duration> {
-        match &self.kind {
+        match &*self.kind.plain() {
             Kind::LeakyQueue(queue) => queue.wait_us_max().map(Duration::from_micros),
             _ => None,
         }

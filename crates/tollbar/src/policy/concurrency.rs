@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Policy, PolicyError};
+use crate::{Policy, PolicyError, WarmUp};
 
 /// At most so many permits in flight at any instant, whatever the rate: for
 /// [`ConcurrencyLimiter`](crate::ConcurrencyLimiter) and [`Charges::permit`](crate::Charges::permit).
@@ -39,6 +39,28 @@ impl Concurrency {
     /// If `ttl` is below a microsecond or too long, or the limit too large for leases.
     pub fn with_lease(self, ttl: Duration) -> Result<Self, PolicyError> {
         self.0.leased(ttl).map(Self)
+    }
+
+    /// The same permits with a limit that climbs from `start` to the full one, for keys that are new and
+    /// for those of which none was taken for as long as the climb takes: see [`Policy::with_warm_up`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollbar::{Concurrency, ConcurrencyLimiter, WarmUp};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let warm_up = WarmUp { start: 1, over: Duration::from_mins(1), steps: 3 };
+    /// let jobs = ConcurrencyLimiter::new(Concurrency::new(10)?.with_warm_up(warm_up)?);
+    /// // 1 at first, 4 after twenty seconds, 7 after forty and 10 after a minute.
+    /// let first = jobs.try_acquire("backend")?;
+    /// assert!(jobs.try_acquire("backend").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the warm-up starts at 0 or at the limit, or has no duration or no steps.
+    pub fn with_warm_up(self, warm_up: WarmUp) -> Result<Self, PolicyError> {
+        self.0.with_warm_up(warm_up).map(Self)
     }
 
     /// The same permits under a name, with counters of their own.

@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     SlidingStrict(SlidingStrict),
     /// Its state is a list: a store keeps it in its own way, or over as many words as it asks for.
     SlidingLog(SlidingLog),
-    /// One of the above, with a limit that climbs. May be bound to a key as well.
+    /// One of the others, with a limit that climbs. May be bound to a key as well.
     WarmUp(WarmUpAlgorithm),
     Concurrency(ConcurrencyLimit),
     /// Its state is a list: a store keeps it in its own way.
@@ -59,11 +59,15 @@ impl Kind {
         };
         Cow::Owned(match warming.rungs() {
             Rungs::Bucket(ladder) => Self::Bucket(ladder.plain().clone()),
+            Rungs::LeakyQueue(queue, _) => Self::LeakyQueue((**queue).clone()),
             Rungs::FixedWindow(window) => Self::FixedWindow(window.clone()),
             Rungs::StaggeredWindow(window) => Self::StaggeredWindow(window.clone()),
             Rungs::CalendarWindow(window) => Self::CalendarWindow(window.clone()),
             Rungs::SlidingWindow(window) => Self::SlidingWindow(window.clone()),
             Rungs::SlidingStrict(window) => Self::SlidingStrict(window.clone()),
+            Rungs::SlidingLog(log) => Self::SlidingLog(log.clone()),
+            Rungs::Concurrency(permits) => Self::Concurrency(permits.clone()),
+            Rungs::Leased(leased) => Self::Leased(leased.clone()),
         })
     }
 
@@ -111,17 +115,66 @@ impl Kind {
         }
     }
 
-    /// Where permits are leased.
+    /// Where permits are leased, also if they warm up: then with their full limit.
     pub(crate) fn as_leased(&self) -> Option<&LeasedConcurrency> {
         match self {
             Self::Leased(leased) => Some(leased),
+            Self::WarmUp(warming) => match warming.rungs() {
+                Rungs::Leased(leased) => Some(leased),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// A log, also if it warms up: then with its full limit.
+    pub(crate) fn as_log(&self) -> Option<&SlidingLog> {
+        match self {
+            Self::SlidingLog(log) => Some(log),
+            Self::WarmUp(warming) => match warming.rungs() {
+                Rungs::SlidingLog(log) => Some(log),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// A log or leases that warm up: a store keeps the list as it does without a warm-up, and the life of
+    /// the key beside it.
+    pub(crate) fn as_warming_list(&self) -> Option<&WarmUpAlgorithm> {
+        match self {
+            Self::WarmUp(warming) if warming.rungs().is_list() => Some(warming),
+            _ => None,
+        }
+    }
+
+    /// True for queues, also if they warm up.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn is_queue(&self) -> bool {
+        match self {
+            Self::LeakyQueue(_) => true,
+            Self::WarmUp(warming) => matches!(warming.rungs(), Rungs::LeakyQueue(..)),
+            _ => false,
+        }
+    }
+
+    /// The queue that has decided, by the limit that it has reported.
+    #[cfg(feature = "until-ready")]
+    pub(crate) fn queue_with_limit(&self, limit: u64) -> Option<LeakyQueue> {
+        match self {
+            Self::LeakyQueue(queue) => Some(queue.clone()),
+            Self::WarmUp(warming) => warming.queue_with_limit(limit),
             _ => None,
         }
     }
 
     /// True where what was taken is in flight until it is given back.
     pub(crate) fn is_in_flight(&self) -> bool {
-        matches!(self, Self::Concurrency(_) | Self::Leased(_))
+        match self {
+            Self::Concurrency(_) | Self::Leased(_) => true,
+            Self::WarmUp(warming) => warming.rungs().is_in_flight(),
+            _ => false,
+        }
     }
 
     /// True for windows that count: their state does not tell a charge from one that was made before
@@ -133,7 +186,7 @@ impl Kind {
             | Self::CalendarWindow(_)
             | Self::SlidingWindow(_)
             | Self::SlidingStrict(_) => true,
-            Self::WarmUp(warming) => !matches!(warming.rungs(), Rungs::Bucket(_)),
+            Self::WarmUp(warming) => warming.rungs().is_counted_window(),
             _ => false,
         }
     }

@@ -46,6 +46,9 @@ impl Policy {
     /// The same queue, in which nobody waits for longer than `max_wait`: who would is denied, with
     /// the exact retry-after. Below a microsecond rounds down.
     pub fn with_max_wait(self, max_wait: Duration) -> Result<Self, PolicyError> {
+        if let Some(warm_up) = self.warm_up() {
+            return self.without_warm_up().with_max_wait(max_wait)?.with_warm_up(warm_up);
+        }
         match self.kind {
             Kind::LeakyQueue(queue) => {
                 let wait_us_max = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);

@@ -41,6 +41,9 @@ fn a_limit_means_a_policy() {
         let queue = (counting == AlgorithmKind::LeakyQueue).then_some(5);
         let limit = Limit::new(text, LimitOptions { queue, ..options(counting) }).unwrap();
         assert_eq!(limit.policy().algorithm().name(), name);
+        let climb = WarmUp { start: 3, over: Duration::from_mins(1), steps: 2 };
+        let warm = LimitOptions { queue, warm_up: Some(climb), ..options(counting) };
+        assert_eq!(Limit::new(text, warm).unwrap().policy().warm_up(), Some(climb), "{name}");
     }
     let staggered = LimitOptions { staggered: true, ..options(AlgorithmKind::FixedWindow) };
     assert_eq!(

@@ -3,26 +3,26 @@
 use crate::algorithm::word::NUMBER_MAX;
 
 /// How many words of state a life is.
-pub(super) const LIFE_WORDS: usize = 2;
+pub(crate) const LIFE_WORDS: usize = 2;
 
 /// All zeros is a key that was never charged.
 ///
 /// What is kept is not the last charge but when the key is new again: like the end of a window, it
 /// follows from the rule under which it was charged, and so does when a store may forget it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Life {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Life {
     /// The first charge since it was new.
     born_us: u64,
     new_at_us: u64,
 }
 
 impl Life {
-    pub(super) fn from_words(words: &[u64]) -> Self {
+    pub(crate) fn from_words(words: &[u64]) -> Self {
         let [born_us, new_at_us] = [0, 1].map(|at| words[at].min(NUMBER_MAX));
         Self { born_us, new_at_us }
     }
 
-    pub(super) fn to_words(self, words: &mut [u64]) {
+    pub(crate) fn to_words(self, words: &mut [u64]) {
         words.copy_from_slice(&[self.born_us, self.new_at_us]);
     }
 
@@ -31,7 +31,7 @@ impl Life {
     }
 
     /// From when on the key is new again if it is charged nothing.
-    pub(super) fn new_at_us(self) -> u64 {
+    pub(crate) fn new_at_us(self) -> u64 {
         self.new_at_us
     }
 

@@ -12,7 +12,7 @@ use super::format::Snapshot;
 use super::*;
 use crate::memory::counter_id::{CounterHash, names_of_tag};
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
-use crate::{Decision, ManualClock, Policy};
+use crate::{Decision, ManualClock, Policy, PolicyError, WarmUp};
 
 const START_US: u64 = 1_700_000_000_000_000;
 
@@ -101,6 +101,57 @@ const GOLDEN_4: &[u8] = b"\
     b1ee240aa61cd5e96874440dffdc0900208f75275130040000000000000001000000000000000000000000000000\
     00000000000000000000000000000000000000000000000001000000000000000100000000000000010000000000\
     0000000000000000000093d9b2a6";
+
+/// Leases and stamps are restored, permits without a lease are not, and each key is as warm as it was.
+#[test]
+fn keys_that_warm_up_are_as_warm_as_before() {
+    let warm_up = WarmUp { start: 2, over: Duration::from_hours(2), steps: 2 };
+    let warm = |policy: Result<Policy, PolicyError>| policy.unwrap().with_warm_up(warm_up).unwrap();
+    let permits = warm(Policy::concurrency(10));
+    let queue = warm(Policy::leaky_queue("10/h", 9));
+    let lists = [warm(Ok(leased())), warm(Policy::sliding_window_log("10/2h"))];
+    // A microsecond before the leases end.
+    let almost = Duration::from_micros(3_599_999_999);
+    let (builder_at_first, clock) = builder(100);
+    let store = builder_at_first.build();
+    let policies = || lists.iter().chain([&permits, &queue]);
+    for policy in policies() {
+        assert!(check(&store, "key", policy, 2).is_allowed());
+    }
+    clock.advance(almost);
+    let mut bytes = Vec::new();
+    assert_eq!(store.write_snapshot(&mut bytes).unwrap().counters, 6);
+    let (builder, clock) = builder(100);
+    clock.advance(almost);
+    let store = builder.restore(&mut bytes.as_slice()).unwrap();
+    let left = |policy| check(&store, "key", policy, 0).remaining().unwrap();
+    assert_eq!(lists.each_ref().map(&left), [0, 0]);
+    assert_eq!(left(&permits), 2, "permits end with their process");
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(lists.each_ref().map(&left), [6, 4], "the second step, and the leases have ended");
+    assert_eq!((left(&permits), left(&queue)), (6, 6));
+}
+
+/// In a store with room for few, a counter that has no permit in flight goes first.
+#[test]
+fn permits_in_flight_of_a_key_that_warms_up_are_forgotten_last() {
+    let warm_up = WarmUp { start: 50, over: Duration::from_hours(1), steps: 1 };
+    let permits = Policy::concurrency(100).unwrap().with_warm_up(warm_up).unwrap();
+    let (builder, clock) = builder(64);
+    let store = builder.build_with(CounterHash::from_seeds([1, 2]));
+    // By now three of a hundred, while half of the permits of a new key cannot be had.
+    for _ in 0..3 {
+        assert!(check(&store, "held", &permits, 1).is_allowed());
+        clock.advance(Duration::from_mins(30));
+    }
+    for key in 0..10_000 {
+        let key = format!("flood {key}");
+        assert!(check(&store, &key, &permits, 50).is_allowed());
+        assert_eq!(store.refund_now(key.as_bytes(), &permits, 0, 50), 50);
+    }
+    assert!(store.stats().forced_evictions > 0);
+    assert_eq!(check(&store, "held", &permits, 0).remaining(), Some(97));
+}
 
 #[test]
 fn of_more_counters_than_there_is_room_for_those_nearest_to_fresh_are_forgotten() {

@@ -39,6 +39,7 @@ fn table() -> Vec<(Policy, u64)> {
         (warm(Policy::calendar_window(10, Period::Month)), 31 * DAY + 60 * SECOND),
         (warm(Policy::sliding_window("10/min")), 180 * SECOND),
         (warm(Policy::sliding_window_strict("10/min", 10)), 126 * SECOND),
+        (warm(Policy::sliding_window_log("10/min")), 120 * SECOND),
     ];
     table.map(|(policy, memory_us)| (policy.unwrap(), memory_us)).into()
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{Algorithm, Decision, Outcome, Timestamp};
 
-fn plain_policies() -> [Policy; 7] {
+fn plain_policies() -> [Policy; 11] {
     [
         Policy::token_bucket("10/s"),
         Policy::leaky_bucket("10/s"),
@@ -12,6 +12,10 @@ fn plain_policies() -> [Policy; 7] {
         Policy::calendar_window(10, Period::Day),
         Policy::sliding_window("10/s"),
         Policy::sliding_window_strict("10/s", 10),
+        Policy::sliding_window_log("10/s"),
+        Policy::leaky_queue("10/s", 9),
+        Policy::concurrency(10),
+        Policy::concurrency(10).and_then(|permits| permits.leased(Duration::from_mins(1))),
     ]
     .map(Result::unwrap)
 }
@@ -121,6 +125,13 @@ fn a_warm_up_counts_apart_and_its_numbers_do_not_matter() {
         assert_eq!((warm.window(), warm.interval()), (plain.window(), plain.interval()));
         assert_eq!(warm.stagger_us(b"key"), plain.stagger_us(b"key"));
         assert_eq!(warm.period(), plain.period());
+        assert_eq!(warm.queue_length(), plain.queue_length());
+        assert_eq!(warm.lease_ttl(), plain.lease_ttl());
+        assert_eq!(warm.has_permits(), plain.has_permits());
+        assert_eq!(warm.share(2).warm_up().map(|warm_up| warm_up.start), Some(1));
+        let mut code = Vec::new();
+        assert!(warm.write_code(&mut code));
+        assert_eq!(Policy::read_code(&mut code.as_slice()).as_ref(), Some(&warm));
         assert_eq!(warm.sliding_granularity_us(), plain.sliding_granularity_us());
         assert_eq!((plain.warm_up(), warm.warm_up()), (None, Some(WARM_UP)));
         let named = warm.clone().with_name("a");
@@ -144,6 +155,13 @@ fn a_warm_up_may_be_said_before_or_after_what_it_is_of() {
     let first = warm(Policy::calendar_window(10, Period::Day)).with_utc_offset(60).unwrap();
     let last = warm(Policy::calendar_window(10, Period::Day).unwrap().with_utc_offset(60));
     assert_eq!((first.utc_offset_minutes(), first.salt), (Some(60), last.salt));
+    let wait = Duration::from_millis(500);
+    let first = warm(Policy::leaky_queue("10/s", 9)).with_max_wait(wait).unwrap();
+    let last = warm(Policy::leaky_queue("10/s", 9).unwrap().with_max_wait(wait));
+    assert_eq!((first.max_wait(), &first), (Some(wait), &last));
+    let first = warm(Policy::concurrency(10)).leased(wait).unwrap();
+    let last = warm(Policy::concurrency(10).unwrap().leased(wait));
+    assert_eq!((first.lease_ttl(), &first), (Some(wait), &last));
     refused(
         warm(Policy::fixed_window("10/s")).with_burst(9),
         &PolicyError::BurstWithoutBucket { algorithm: "fixed_window" },

@@ -127,7 +127,7 @@ proptest! {
                 answer = subject.check(due, b"key", &policy, cost);
                 prop_assert_eq!(answer.outcome, Outcome::Allow);
                 trace_state.now = due;
-            } else if answer.outcome == Outcome::Busy {
+            } else if answer.outcome == Outcome::Busy && !policy.has_permits() {
                 let over = policy.warm_up().unwrap().over;
                 for wait in &waits {
                     trace_state.now = trace_state.now.after(over / 16 * *wait as u32);
@@ -154,6 +154,10 @@ proptest! {
             trace_state.now = trace_state.advanced(each.advance, &policy);
             let cost = trace_state.cost(each.price, &policy);
             trace_state.last = Some(algorithm.transition(&mut kept, trace_state.now, cost).into());
+        }
+        if policy.has_permits() && policy.lease_ttl().is_none() {
+            // Those in flight never end by themselves.
+            algorithm.refund(&mut kept, trace_state.now, 0, u64::MAX);
         }
         trace_state.now = trace_state.now.max(algorithm.fresh_at(&kept)).clamp_to_clock();
         let mut forgotten = vec![0; algorithm.words()];

@@ -170,6 +170,23 @@ fn a_lease_that_ends_is_noticed_by_the_first_waiter() {
     assert_eq!(permits.order(), [0]);
 }
 
+/// No permit comes back, and there is one more after a second.
+#[test]
+fn a_limit_that_has_climbed_is_noticed_by_the_first_waiter() {
+    let over = Duration::from_secs(1);
+    let warm_up = WarmUp { start: 1, over: over * 2, steps: 2 };
+    let mut permits =
+        PermitFixture::new(Concurrency::new(3).unwrap().with_warm_up(warm_up).unwrap());
+    permits.come();
+    permits.come();
+    assert_eq!(permits.order(), [0]);
+    while permits.order().len() < 2 {
+        permits.fixture.advance_us(u64::MAX);
+    }
+    let after = Duration::from_micros(permits.fixture.after_us());
+    assert!((over..over + Duration::from_millis(101)).contains(&after), "{after:?}");
+}
+
 #[test]
 fn a_lease_that_is_released_goes_to_the_first_waiter_at_once() {
     let ttl = Duration::from_secs(1);

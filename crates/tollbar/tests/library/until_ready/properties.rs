@@ -1,8 +1,10 @@
 //! Any number of people coming, giving up and asking elsewhere, in any order.
 
+use std::time::Duration;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollbar::{Interval, Policy};
+use tollbar::{Interval, Policy, WarmUp};
 use tollbar_testkit::strategy::cases;
 
 use super::fixture::Fixture;
@@ -28,10 +30,17 @@ fn event(cost_max: u64) -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Whole intervals and fractions of microseconds.
+/// Whole intervals and fractions of microseconds, with a warm-up and without.
 fn policy() -> impl Strategy<Value = Policy> {
     let rates = prop::sample::select(vec!["1/10us", "3/10us", "7/2us", "1/1us", "0.7/3us"]);
-    (rates, 0_u64..12).prop_map(|(rate, length)| Policy::leaky_queue(rate, length).unwrap())
+    let warm_up = (1_u64..7, 1_u64..100, 1_u32..4);
+    (rates, 0_u64..12, proptest::option::of(warm_up)).prop_map(|(rate, length, warm_up)| {
+        let plain = Policy::leaky_queue(rate, length).unwrap();
+        let Some((start, over_us, steps)) = warm_up else { return plain };
+        let warm_up = WarmUp { start, over: Duration::from_micros(over_us), steps };
+        // One token has nothing to climb.
+        plain.clone().with_warm_up(warm_up).unwrap_or(plain)
+    })
 }
 
 /// Someone who left, when, and for how many places.
