@@ -8,7 +8,7 @@ use super::{Kind, Policy, PolicyError};
 use crate::units::Rate;
 
 impl Policy {
-    /// The same policy for requests that leave `tokens` of its [capacity](Self::capacity) to others on the same
+    /// Returns the policy for requests that leave `tokens` of its [capacity](Self::capacity) to others on the same
     /// counter: of the limit of a window, the burst of a bucket, the places of a queue, the permits in flight.
     ///
     /// ```
@@ -16,7 +16,7 @@ impl Policy {
     /// use tollbar::{Limiter, MemoryStore, Policy};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let store = Arc::new(MemoryStore::builder().max_keys(100).build());
-    /// let all = Policy::fixed_window("10/h")?;
+    /// let all = Policy::fixed_window("10/h")?.with_name("checks");
     /// let usual = Limiter::builder(all.reserving(3)?).store(store.clone()).build()?;
     /// let urgent = Limiter::builder(all).store(store).build()?;
     /// # let (mut passed, mut urgent_passed) = (0, 0);
