@@ -1,6 +1,6 @@
 //! Parts of a limit that are reserved for requests of a higher criticality: `reserve: { critical: 10%, high: 20% }`.
 //!
-//! A request counts on the same counter as every other and is compared with less of the limit. Decision 0096.
+//! A request counts on the same counter as every other and is compared with less of the limit. Decision 0084.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -115,7 +115,7 @@ impl<'b, 'e> BatchStep<'b, 'e> {
         }
         let before = self.counters.read(values)?;
         let mut after = before.clone();
-        let is_allowed = decide_entries(&mut BatchAttempt { step: self, states: &mut after, now });
+        let is_allowed = decide_entries(&mut StepAttempt { step: self, states: &mut after, now });
         if !is_allowed {
             self.report_uncharged(&before, now);
             return Ok(Vec::new());
@@ -206,13 +206,13 @@ impl<'b, 'e> BatchStep<'b, 'e> {
 }
 
 /// A batch that is being decided on the states of its counters.
-struct BatchAttempt<'s, 'b, 'e> {
+struct StepAttempt<'s, 'b, 'e> {
     step: &'s mut BatchStep<'b, 'e>,
     states: &'s mut Vec<Counter>,
     now: Timestamp,
 }
 
-impl<'e> EntryDecider<'e> for BatchAttempt<'_, '_, 'e> {
+impl<'e> EntryDecider<'e> for StepAttempt<'_, '_, 'e> {
     type Saved = Vec<Counter>;
 
     fn entries(&mut self) -> &mut [Entry<'e>] {

@@ -2,7 +2,7 @@
 //!
 //! It is the same counter under a lower limit, and nothing else: what requests under it have charged is in the state
 //! that all others see, and no state says which of them has charged it. So a store needs to know nothing of reserves.
-//! Decision 0096.
+//! Decision 0084.
 
 use super::{Kind, Policy, PolicyError};
 use crate::units::Rate;
