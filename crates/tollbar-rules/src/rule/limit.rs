@@ -11,6 +11,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tollbar::{Concurrency, Period, Policy, PolicyError, Rate, RateError, WarmUp};
 
+use super::alternative::LimitPlace;
 use crate::rule::cost::whole_digits;
 
 /// Parts of a strict window unless a limit says otherwise: it then admits 10/11 of the limit.
@@ -71,6 +72,8 @@ pub struct Limit {
     text: Box<str>,
     options: LimitOptions,
     policy: Policy,
+    /// Set for one of alternatives.
+    pub(super) place: Option<Box<LimitPlace>>,
 }
 
 /// Why a text and its options are not a limit. Says what to write instead.
@@ -201,12 +204,12 @@ impl Limit {
     /// ```
     pub fn new(text: &str, options: LimitOptions) -> Result<Self, LimitError> {
         let policy = build(text, options)?;
-        Ok(Self { text: text.into(), options, policy })
+        Ok(Self { text: text.into(), options, policy, place: None })
     }
 
     /// Returns a limit that was not written as a rule's: `policy`, and `text` to tell people of it.
     pub(crate) fn of_policy(text: &str, policy: Policy) -> Self {
-        Self { text: text.into(), options: LimitOptions::default(), policy }
+        Self { text: text.into(), options: LimitOptions::default(), policy, place: None }
     }
 
     /// A limit of the default algorithm: `10/s`.
@@ -242,7 +245,7 @@ impl Limit {
 /// Two limits are the same if they were written the same.
 impl PartialEq for Limit {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text && self.options == other.options
+        self.text == other.text && self.options == other.options && self.place == other.place
     }
 }
 

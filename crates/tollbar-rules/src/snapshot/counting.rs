@@ -2,7 +2,7 @@
 
 use tollbar::{Accuracy, Policy};
 
-use crate::{Rule, RuleAccuracy, RuleSet};
+use crate::{Limit, Rule, RuleAccuracy, RuleSet};
 
 /// How one rule is to be counted.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +33,11 @@ impl CountingPlan {
         self.node_count
     }
 
+    /// How alternatives are counted: exactly, because which of them pays is decided in one place.
+    pub(super) fn exact(self) -> Self {
+        Self { accuracy: RuleAccuracy::Exact, ..self }
+    }
+
     /// Returns how a policy is counted, and the policy that is: this node's part where each has one. What cannot be
     /// counted as the rule says is counted exactly.
     fn counted(self, policy: Policy) -> (Policy, Accuracy) {
@@ -46,7 +51,19 @@ impl CountingPlan {
 }
 
 impl CountedPolicies {
-    pub(crate) fn new(policies: impl Iterator<Item = Policy>, plan: CountingPlan) -> Self {
+    /// Counts the limits of a rule or of a tier. `policy_of` makes the policy of a limit, without a name. The counters are
+    /// kept under `base`, but for limits with a `per` of their own.
+    pub(crate) fn new(
+        rule: &Rule,
+        limits: &[Limit],
+        base: &str,
+        policy_of: impl Fn(&Limit) -> Policy,
+        plan: CountingPlan,
+    ) -> Self {
+        let is_plain = limits.iter().all(|limit| limit.alternative().is_none());
+        let plan = if is_plain { plan } else { plan.exact() };
+        let named = |limit: &Limit| policy_of(limit).with_name(&rule.counter_name(base, limit));
+        let policies = limits.iter().map(named);
         let (policies, accuracies): (Vec<Policy>, Vec<Accuracy>) =
             policies.map(|policy| plan.counted(policy)).unzip();
         Self { policies: policies.into(), accuracies: accuracies.into() }

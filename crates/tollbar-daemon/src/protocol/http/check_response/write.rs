@@ -143,6 +143,14 @@ fn decision(decision: &Decision<'_>, out: &mut JsonWriter<'_>) {
     out.number_or_null(decision.retry_after_ms);
     out.put(",\"resetAt\":");
     out.instant_or_null(decision.reset_at);
+    if let Some(alternative) = decision.alternative {
+        out.put(",\"alternative\":");
+        out.number(alternative.into());
+    }
+    if let Some(paid) = decision.paid {
+        out.put(",\"paid\":");
+        out.boolean(paid);
+    }
     out.put("}");
 }
 
