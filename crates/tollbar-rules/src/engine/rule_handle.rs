@@ -169,7 +169,11 @@ impl AsyncRuleHandle<'_> {
             tiers.truncate(1);
         } else if let [own, others @ ..] = &mut *tiers {
             let is_shared = |read: &LimitReading<'_>| {
-                own.iter().any(|own| own.limit.counter_kind() == read.limit.counter_kind())
+                let counter = |limit: &Limit| {
+                    limit.counter_kind() == read.limit.counter_kind()
+                        && limit.per() == read.limit.per()
+                };
+                own.iter().any(|own| counter(own.limit))
             };
             for other in others {
                 other.retain(|read| read.is_used && !is_shared(read));
@@ -221,12 +225,15 @@ impl AsyncRuleHandle<'_> {
                 tier: rule.tier_name(tier).map(str::to_owned),
                 is_current: true,
                 alternative: limit.alternative().map(|order| u32::from(order) + 1),
+                has_own_per: rule.own_per(limit).is_some(),
                 limit: decision.limit(),
                 remaining,
                 reset_at,
                 window: policy.limit_window(),
             };
-            readings.push(LimitReading { limit, is_used: remaining < policy.capacity(), usage });
+            // What others may have used says nothing of this subject.
+            let is_used = remaining < policy.capacity() && !usage.has_own_per;
+            readings.push(LimitReading { limit, is_used, usage });
         }
         Ok(readings)
     }

@@ -101,14 +101,16 @@ fn limits() -> impl Strategy<Value = Value> {
 
 fn alternative() -> impl Strategy<Value = Value> {
     let per = of(select(vec![json!([]), json!(["tenant"]), json!(["client", "path"])]));
-    let limit = (limit(), per).prop_map(|(limit, per)| match (limit, per) {
-        (limit, None) => limit,
-        (Value::Object(mut fields), Some(per)) => {
-            fields.insert("per".to_owned(), per);
-            Value::Object(fields)
-        }
-        (text, Some(per)) => json!({ "limit": text, "per": per }),
-    });
+    let limit =
+        (limit(), per).prop_map(|(limit, per): (Value, Option<Value>)| match (limit, per) {
+            (limit, None) => limit,
+            (Value::Object(mut fields), Some(per)) => {
+                fields.insert("per".to_owned(), per);
+                Value::Object(fields)
+            }
+            (text, Some(per)) => json!({ "limit": text, "per": per }),
+        });
+    let limit = limit.boxed();
     prop_oneof![3 => limit.clone(), 1 => vec(limit, 1..3).prop_map(Value::Array)]
 }
 
