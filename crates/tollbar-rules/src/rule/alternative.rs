@@ -3,8 +3,6 @@
 //! A list of limits is either plain, and all of them hold, or each limit belongs to an alternative. Limits of one
 //! alternative stand side by side and must all allow.
 
-use std::fmt::Write as _;
-
 use super::limit::Limit;
 use crate::{Per, Rule};
 
@@ -75,14 +73,13 @@ impl Rule {
     /// What the counters of a limit are kept under. A limit with a `per` of its own has counters of its own, though
     /// another one has the same algorithm and window: `acme` may be a tenant and a user.
     pub(crate) fn counter_name(&self, base: &str, limit: &Limit) -> String {
-        let mut name = base.to_owned();
-        if let Some(per) = self.own_per(limit) {
-            name.push_str(PER_MARK);
-            for (at, per) in per.iter().enumerate() {
-                let _ = write!(name, "{}{}", if at > 0 { "," } else { "" }, per.name());
+        match self.own_per(limit) {
+            None => base.to_owned(),
+            Some(per) => {
+                let names: Vec<&str> = per.iter().map(Per::name).collect();
+                format!("{base}{PER_MARK}{}", names.join(","))
             }
         }
-        name
     }
 }
 

@@ -90,10 +90,6 @@ impl RuleChange {
             ("on_store_failure", before.on_store_failure == after.on_store_failure),
             ("exempt", before.exemptions == after.exemptions),
         ];
-        // Another `per` is another key, and so another counter.
-        fn counter<'l>(rule: &'l Rule, limit: &'l Limit) -> (&'l [Per], (&'l str, u64, u64)) {
-            (limit.per().unwrap_or(&rule.per), limit.counter_kind())
-        }
         let old: Vec<_> = before.live_limits().map(|limit| counter(before, limit)).collect();
         let is_fresh = |limit: &&Limit| !old.contains(&counter(after, limit));
         Self {
@@ -106,6 +102,11 @@ impl RuleChange {
                 .collect(),
         }
     }
+}
+
+/// What tells counters of a rule apart. Another `per` is another key, and so another counter.
+fn counter<'l>(rule: &'l Rule, limit: &'l Limit) -> (&'l [Per], (&'l str, u64, u64)) {
+    (limit.per().unwrap_or(&rule.per), limit.counter_kind())
 }
 
 impl fmt::Display for Diff {

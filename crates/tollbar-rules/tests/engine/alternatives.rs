@@ -253,12 +253,12 @@ fn usage_is_that_of_the_counter_that_was_charged() {
 #[test]
 fn a_reservation_settles_what_it_has_paid() {
     let engine = engine(POOL);
-    let mut reserved = |cost: u64| {
+    let reserved = |cost: u64| {
         let line = format!("GET / user=1 cost={cost}");
         let mut admission = reserve(&engine, &line, Duration::from_mins(1));
         let mut hold = admission.hold.take().unwrap();
         ask(&line, |request| {
-            hold.note_usage(&admission.verdict, request, tollbar::Timestamp::ZERO)
+            hold.note_usage(&admission.verdict, request, tollbar::Timestamp::ZERO);
         });
         (hold, paid(&admission.verdict))
     };
@@ -457,14 +457,15 @@ fn without_the_store_an_alternative_that_never_passes_keeps_no_share_from_paying
 
 #[test]
 fn more_shadows_than_fit_are_left_out_group_by_group() {
-    let mut text =
-        String::from("rules:\n- { name: a, priority: -1, limit: { any_of: [1/s, 1/min] } }\n");
-    for number in 0..12 {
-        text += &format!(
-            "- {{ name: s{number:02}, mode: shadow, limit: {{ any_of: [1/s, 1/min, 1/h] }} }}\n"
-        );
-    }
-    let text = text.replace("mode: shadow,", "match: { path: /s }, mode: shadow,");
+    let shadow = |number: usize| {
+        format!(
+            "- {{ name: s{number:02}, match: {{ path: /s }}, mode: shadow, limit: {{ any_of: [1/s, 1/min, 1/h] }} }}\n"
+        )
+    };
+    let shadows: String = (0..12).map(shadow).collect();
+    let text = format!(
+        "rules:\n- {{ name: a, priority: -1, limit: {{ any_of: [1/s, 1/min] }} }}\n{shadows}"
+    );
     let engine = engine(&text);
     let verdict = check(&engine, "GET /s");
     assert!(verdict.is_allowed());

@@ -128,7 +128,7 @@ fn a_shadow_group_never_denies(factory: &Factory<'_>) {
     assert_left(subject, now, policy, &[(ROOT, 1)]);
 }
 
-fn entries<'a>(policy: &'a Policy, cost: u64) -> [Entry<'a>; 2] {
+fn entries(policy: &Policy, cost: u64) -> [Entry<'_>; 2] {
     [(OWN, 0), (POOL, 1)].map(|(key, order)| {
         let alternative = Alternative { group: 0, order };
         Entry::new(key, policy).with_cost(cost).with_alternative(alternative)
