@@ -287,6 +287,26 @@ fn a_reservation_settles_what_it_has_paid() {
     assert_eq!(left(&check(&engine, "GET / user=1 cost=0")), [3, 3]);
 }
 
+/// Behind an alternative that is not charged, the charges of other rules were in other places than the note said.
+#[test]
+fn a_settlement_is_metered_under_the_rules_that_were_charged() {
+    let engine = engine(
+        "rules:
+         - { name: a, limit: { any_of: [3/s, { limit: 4/min, per: [] }] } }
+         - { name: b, per: [tenant], limit: 9/min }",
+    );
+    let line = "GET / user=1 tenant=x cost=2";
+    let admission = reserve(&engine, line, Duration::from_mins(1));
+    let mut hold = admission.hold.unwrap();
+    ask(line, |request| hold.note_usage(&admission.verdict, request, tollbar::Timestamp::ZERO));
+    let mut told = Vec::new();
+    hold.meter_settlement(Some(1), |_, record| {
+        let key = tollbar_rules::readable(record.key);
+        told.push(format!("{} {key} {}", record.rule, record.amounts.admitted));
+    });
+    assert_eq!(told, ["a user:1 -1", "b x -1"]);
+}
+
 #[test]
 fn permits_are_held_of_the_alternative_that_pays() {
     let engine = engine(
