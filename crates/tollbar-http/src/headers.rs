@@ -265,7 +265,7 @@ impl<'a> LimitName<'a> {
     }
 }
 
-/// The live decisions, the binding one first.
+/// The live decisions, the binding one first. Of alternatives, the one that has most left.
 fn listed<'v>(
     verdict: &'v Verdict,
     binding: &RuleDecision<'v>,
@@ -277,7 +277,9 @@ fn listed<'v>(
     let others = verdict
         .decisions()
         .filter(move |decision| {
-            decision.enforcement() == Enforcement::Live && !is_binding(decision)
+            decision.enforcement() == Enforcement::Live
+                && !is_binding(decision)
+                && decision.speaks()
         })
         .take(LISTED_MAX - 1);
     std::iter::once(binding).chain(others)

@@ -61,6 +61,7 @@ impl QueueWaiters {
         let mut decisions = verdict.decisions();
         let queue = decisions.find(|limit| {
             limit.enforcement() == Enforcement::Live
+                && limit.denies()
                 && matches!(limit.decision().outcome(), Outcome::Deny { .. })
                 && limit.limit().policy().queue_length().is_some()
         })?;

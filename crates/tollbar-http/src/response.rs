@@ -187,9 +187,9 @@ pub(crate) fn refusal(error: &RequestError, format: Format) -> Response<Bytes> {
 
 /// The limits that deny, by the names that headers use.
 fn violated(verdict: &Verdict) -> Vec<String> {
-    let denying = verdict.decisions().filter(|decision| {
-        decision.enforcement() == Enforcement::Live && !decision.decision().is_allowed()
-    });
+    let denying = verdict
+        .decisions()
+        .filter(|decision| decision.enforcement() == Enforcement::Live && decision.denies());
     denying.map(|decision| name_of(&decision)).collect()
 }
 

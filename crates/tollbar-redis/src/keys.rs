@@ -79,6 +79,11 @@ pub(crate) struct KeyNamer {
 }
 
 impl KeyNamer {
+    /// Returns true if different keys may be in one slot of a cluster.
+    pub(crate) fn brings_keys_together(&self) -> bool {
+        self.colocate.is_some()
+    }
+
     pub(crate) fn new(namespace: Option<&str>, form: KeyNames, colocate: Option<Colocate>) -> Self {
         let prefix =
             namespace.map_or_else(|| PREFIX.to_owned(), |name| format!("{PREFIX}:{name}:"));

@@ -252,7 +252,14 @@ impl Store for RedisStore {
     fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
         match feature {
             Feature::Policy(policy) => Ok(Kind::for_policy(policy).map(|_| ())?),
+            // They are in one slot only if something brings them together.
+            Feature::SplitAlternatives
+                if self.route.is_cluster() && !self.names.brings_keys_together() =>
+            {
+                Err(StoreError::unsupported(GROUP_APART))
+            }
             Feature::SeveralCounters
+            | Feature::SplitAlternatives
             | Feature::RequestIds
             | Feature::Reservations
             | Feature::Refunds
@@ -469,7 +476,7 @@ impl Store for RedisStore {
 
 /// What is said of alternatives in several slots.
 const GROUP_APART: &str = "alternatives of one limit lie in several slots of the cluster: count them by the same \
-                           attribute, with `colocate`";
+                           attributes, without a `per` of their own, or bring their keys together with `colocate_by`";
 
 /// True if a request was denied, and for as long as each denial of it says. A denied alternative without an end may be
 /// allowed at any moment.

@@ -12,7 +12,11 @@ use std::time::Duration;
 
 use tollbar::{Accuracy, Interval, LoanTerms, Period, Policy, PolicyParts};
 
-use crate::{Criticality, Limit, Mode, OnOutage, Reserve, Rule, RuleAccuracy, RuleSet, TierLimits};
+use crate::rule::alternative::{alternatives, text_of};
+use crate::{
+    Criticality, Limit, LimitAccuracyError, Mode, OnOutage, Reserve, Rule, RuleAccuracy, RuleSet,
+    TierLimits,
+};
 
 /// What one limit of a rule or of a tier admits to one subject, in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +26,9 @@ pub struct LimitBounds {
     pub rule: String,
     /// The tier whose limit it is, where it is one's.
     pub tier: Option<String>,
-    /// The limit as it was written; `unlimited` where there is none.
+    /// The limit as it was written; `unlimited` where there is none. Alternatives have one row together.
     pub limit: String,
-    /// How it counts; `None` where there is no limit.
+    /// How it counts, or `any_of` for alternatives; `None` where there is no limit.
     pub algorithm: Option<&'static str>,
     /// How exactly it counts.
     pub accuracy: LimitAccuracy,
@@ -132,9 +136,16 @@ impl RuleSet {
                 intervals,
             ));
         }
+        if limits.iter().any(|limit| limit.alternative().is_some()) {
+            let accuracy = LimitAccuracy::of_limit(self, rule, &limits[0], limits[0].policy());
+            let intervals =
+                lengths.iter().map(|length| self.of_alternatives(rule, limits, *length));
+            let intervals = intervals.collect();
+            bounds.push(row(&text_of(limits), Some("any_of"), accuracy, intervals));
+            return;
+        }
         for limit in limits {
-            let reserve = limit.options().reserve;
-            let accuracy = LimitAccuracy::new(self, rule, limit.policy(), reserve);
+            let accuracy = LimitAccuracy::of_limit(self, rule, limit, limit.policy());
             let counting = Counting::new(self, rule, limit, &accuracy);
             let intervals = lengths.iter().map(|length| counting.interval(*length)).collect();
             let algorithm = Some(limit.policy().algorithm().name());
@@ -142,12 +153,39 @@ impl RuleSet {
         }
     }
 
+    /// Returns what alternatives admit together. A request pays one of them: at most all of what each admits, and at least
+    /// what the largest does. What several limits of one alternative admit together at least is not known, and neither is
+    /// what is left for one subject of a counter that others use.
+    fn of_alternatives(&self, rule: &Rule, limits: &[Limit], length: Duration) -> IntervalBounds {
+        let of_limit = |limit: &Limit| {
+            let accuracy = LimitAccuracy::of_limit(self, rule, limit, limit.policy());
+            Counting::new(self, rule, limit, &accuracy).interval(length)
+        };
+        let together = |of: fn(&IntervalBounds) -> AdmittedTokens| {
+            alternatives(limits).fold(AdmittedTokens::NOTHING, |sum, limits| {
+                let each = || limits.iter().map(|limit| (limit, of(&of_limit(limit))));
+                let most = each().filter_map(|(_, admitted)| admitted.most).min();
+                let least = match limits {
+                    [limit] if rule.own_per(limit).is_none() => of(&of_limit(limit)).least,
+                    _ if each().all(|(_, admitted)| admitted == AdmittedTokens::UNBOUNDED) => None,
+                    _ => Some(0),
+                };
+                AdmittedTokens {
+                    most: sum.most.zip(most).map(|(sum, most)| sum.saturating_add(most)),
+                    least: sum.least.zip(least).map(|(sum, least)| sum.max(least)),
+                }
+            })
+        };
+        let answering = together(|interval| interval.answering);
+        let unreachable = together(|interval| interval.unreachable);
+        IntervalBounds { length, answering, unreachable }
+    }
+
     /// Returns by how many tokens a rule exceeds exact counting at most, and by how many it stays below it: the most
     /// of any of its limits.
     #[must_use]
     pub fn accuracy_bounds(&self, rule: &Rule) -> (u64, u64) {
-        let of_limit =
-            |limit: &Limit| LimitAccuracy::new(self, rule, limit.policy(), limit.options().reserve);
+        let of_limit = |limit: &Limit| LimitAccuracy::of_limit(self, rule, limit, limit.policy());
         rule.live_limits().map(of_limit).fold((0, 0), |(over, under), limit| {
             (over.max(limit.over_tokens), under.max(limit.under_tokens))
         })
@@ -184,6 +222,17 @@ fn memory(policy: &Policy) -> Duration {
 }
 
 impl LimitAccuracy {
+    /// How exactly a limit of a rule counts, by its own policy or by another one, over a store that other nodes use as
+    /// well.
+    pub(crate) fn of_limit(rules: &RuleSet, rule: &Rule, limit: &Limit, policy: &Policy) -> Self {
+        let written = rules.accuracy_of(rule);
+        if limit.alternative().is_some() && written != RuleAccuracy::Exact {
+            let exact_because = Some(LimitAccuracyError::Alternatives.to_string());
+            return Self { exact_because, ..Self::exact(written) };
+        }
+        Self::new(rules, rule, policy, limit.options().reserve)
+    }
+
     /// How exactly `policy` counts as a limit of a rule that reserves `reserve`, over a store that other nodes use as
     /// well.
     #[must_use]

@@ -3,6 +3,7 @@
 mod display;
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use arrayvec::ArrayVec;
 use tollbar::{Accuracy, Batch, Decision, Entry, StoreError, Timestamp};
@@ -107,6 +108,12 @@ pub struct LimitExplanation {
     pub reset_at: Option<Timestamp>,
     /// Whether the request would pass it now.
     pub would_pass: bool,
+    /// Which alternative of its rule it belongs to, counted from 1; `None` for a limit that holds by itself.
+    pub alternative: Option<u32>,
+    /// Of alternatives, whether the request would pay this one now.
+    pub would_pay: bool,
+    /// Whom it counts, if those are others than its rule counts.
+    pub subject: Option<String>,
     /// Whether it is the one that binds.
     pub binds: bool,
     /// How exactly it is counted.
@@ -205,6 +212,18 @@ impl Engine {
     }
 }
 
+/// The ranges that parts of a list take, one after the other.
+fn ranges<'l, T: 'l>(
+    start: usize,
+    parts: impl Iterator<Item = &'l [T]>,
+) -> impl Iterator<Item = Range<usize>> {
+    parts.scan(start, |end, part| {
+        let start = *end;
+        *end += part.len();
+        Some(start..*end)
+    })
+}
+
 struct Explainer<'a> {
     snapshot: &'a Snapshot,
     request: &'a Request<'a>,
@@ -220,10 +239,12 @@ impl Explainer<'_> {
         let binding = self.binding();
         let rules = self.snapshot.rules.rules().iter().enumerate();
         let rules = rules.map(|(at, rule)| self.rule(at as ItemId, rule, fates.get(at), binding));
-        let denies =
-            |at: &usize| self.limits[*at].enforcement == Enforcement::Live && !self.would_pass(*at);
+        let denies = |group: &Range<usize>| {
+            self.limits[group.start].enforcement == Enforcement::Live
+                && self.paying(group.clone()).is_none()
+        };
         let is_allowed =
-            self.selection.denial.is_none() && !(0..self.limits.len()).any(|at| denies(&at));
+            self.selection.denial.is_none() && !self.groups().any(|group| denies(&group));
         Explanation {
             method: self.request.method().to_owned(),
             path: self.request.path().to_owned(),
@@ -263,10 +284,8 @@ impl Explainer<'_> {
     }
 
     /// Which limit binds: of those that deny, the one that resets last; else the one of which the
-    /// least would remain.
+    /// least would remain. Alternatives bind by the easiest of them.
     fn binding(&self) -> Option<usize> {
-        let live =
-            (0..self.limits.len()).filter(|at| self.limits[*at].enforcement == Enforcement::Live);
         let weight = |at: &usize| {
             let (selected, decision) = (&self.limits[*at], self.decisions[*at]?);
             let remaining = decision.remaining()?;
@@ -274,8 +293,31 @@ impl Explainer<'_> {
                 / u128::from(decision.limit().max(1));
             Some((selected.cost > remaining, std::cmp::Reverse(share), decision.reset_at()))
         };
+        let hardest = |limits: Range<usize>| {
+            limits.rev().filter(|at| self.decisions[*at].is_some()).max_by_key(weight)
+        };
+        let live =
+            self.groups().filter(|group| self.limits[group.start].enforcement == Enforcement::Live);
+        let speaker = |group| self.alternatives(group).filter_map(hardest).min_by_key(weight);
         // The first of equals: the highest priority.
-        live.rev().filter(|at| self.decisions[*at].is_some()).max_by_key(weight)
+        let speakers: Vec<usize> = live.filter_map(speaker).collect();
+        speakers.into_iter().rev().max_by_key(weight)
+    }
+
+    /// The places of each limit that holds by itself, and of the alternatives of each rule.
+    fn groups(&self) -> impl Iterator<Item = Range<usize>> {
+        ranges(0, self.limits.chunk_by(SelectedLimit::is_beside))
+    }
+
+    /// The places of each alternative of a group.
+    fn alternatives(&self, group: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let start = group.start;
+        ranges(start, self.limits[group].chunk_by(|a, b| a.alternative == b.alternative))
+    }
+
+    /// The places of the limits that a request would pay, of a group.
+    fn paying(&self, group: Range<usize>) -> Option<Range<usize>> {
+        self.alternatives(group).find(|limits| limits.clone().all(|at| self.would_pass(at)))
     }
 
     fn would_pass(&self, at: usize) -> bool {
@@ -291,7 +333,8 @@ impl Explainer<'_> {
     ) -> RuleExplanation {
         let limits =
             || (0..self.limits.len()).filter(move |selected| self.limits[*selected].rule == at);
-        let first = limits().next();
+        // Limits with a `per` of their own count somebody else.
+        let first = limits().min_by_key(|selected| self.limits[*selected].has_own_key);
         let subject = first.map(|selected| {
             let (start, end) = self.limits[selected].key;
             readable(&self.selection.keys[start..end])
@@ -338,7 +381,15 @@ impl Explainer<'_> {
         let limit = selected.limit(self.snapshot);
         let policy = self.selection.policy(selected, self.snapshot);
         let decision = self.decisions[at];
+        let alternative = selected.alternative.map(|alternative| u32::from(alternative.order) + 1);
+        let group =
+            || self.groups().find(|group| group.contains(&at)).and_then(|group| self.paying(group));
+        let (start, end) = selected.key;
+        let own_key = selected.has_own_key.then(|| readable(&self.selection.keys[start..end]));
         LimitExplanation {
+            alternative,
+            would_pay: alternative.and_then(|_| Some(group()?.contains(&at))).unwrap_or(false),
+            subject: own_key,
             text: limit.text().to_owned(),
             algorithm: limit.policy().algorithm().name(),
             enforcement: selected.enforcement,
@@ -363,7 +414,7 @@ impl Explainer<'_> {
             Accuracy::Local => limit.policy(),
             _ => selected.policy(self.snapshot),
         };
-        LimitAccuracy::new(rules, rule, policy, limit.options().reserve)
+        LimitAccuracy::of_limit(rules, rule, limit, policy)
     }
 
     fn why_not(&self, rule: &Rule) -> String {

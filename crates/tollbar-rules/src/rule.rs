@@ -2,6 +2,7 @@
 //! [`RuleSet`](crate::RuleSet).
 
 pub(crate) mod accuracy;
+pub(crate) mod alternative;
 pub(crate) mod cidr;
 pub(crate) mod condition;
 pub(crate) mod cost;
@@ -206,7 +207,8 @@ impl Rule {
         let tests = |conditions: &Conditions| {
             conditions.all().iter().any(|condition| *condition.attribute == *attribute)
         };
-        self.per.iter().any(|per| per.name() == attribute)
+        let own_per = self.all_limits().filter_map(Limit::per).flatten();
+        self.per.iter().chain(own_per).any(|per| per.name() == attribute)
             || tests(&self.conditions)
             || self.exemptions.iter().any(|exemption| tests(&exemption.conditions))
     }

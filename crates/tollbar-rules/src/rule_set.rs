@@ -136,6 +136,37 @@ pub enum RuleProblem {
         /// The other.
         other: String,
     },
+    /// Two limits in different alternatives that would count in one counter by different numbers.
+    #[error(
+        "`{one}` and `{other}` are in different alternatives and would count in one counter, because they have the same \
+         algorithm, window and `per`: write one of them with another window, or with a `per` of its own"
+    )]
+    SameCounterInAlternatives {
+        /// One of them.
+        one: String,
+        /// The other.
+        other: String,
+    },
+    /// Alternatives among limits that hold by themselves.
+    #[error(
+        "`any_of` holds by itself: write the limits that stand beside it into each of its alternatives, or into a rule of \
+         their own"
+    )]
+    AlternativesBesideLimits,
+    /// One alternative is none.
+    #[error("`any_of` has one alternative: write a second one, or the limits without `any_of`")]
+    SingleAlternative,
+    /// An alternative counts by an attribute that the rule does not wait for.
+    #[error(
+        "an alternative counts per `{attribute}`, which the rule does not: `missing: {missing}` is about the rule's `per` \
+         only, so write `{attribute}` there too, or `missing: shared`"
+    )]
+    MissingOfAlternative {
+        /// The attribute.
+        attribute: String,
+        /// What the rule says of missing attributes.
+        missing: &'static str,
+    },
     /// A default tier that is none.
     #[error("there is no tier `{tier}`: write one of {known}")]
     UnknownTier {

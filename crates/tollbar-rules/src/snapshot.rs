@@ -35,8 +35,10 @@ use crate::snapshot::overrides::{ActiveOverrides, BoostedLimits, Overrides};
 use crate::snapshot::tally::Tally;
 use crate::{Conditions, Request, Rule, RuleSet};
 
-pub(crate) use compiled::{NewKeyPolicies, RuleCore, RuleFlags, RulePlan, VISITS_MAX};
-pub(crate) use recipe::RecipeId;
+pub(crate) use compiled::{
+    AlternativePlan, NewKeyPolicies, RuleCore, RuleFlags, RulePlan, VISITS_MAX,
+};
+pub(crate) use recipe::{Recipe, RecipeId};
 
 /// Lists longer than this are looked up and not gone through.
 const LISTED_MAX: usize = 8;

@@ -8,11 +8,12 @@ pub(crate) mod usage_record;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tollbar::store::{Alternative, binding_place};
 use tollbar::{Decision, Degraded, Outcome, Source, StoreError, Timestamp};
 
 use crate::matcher::ItemId;
 use crate::rule::Tier;
-use crate::snapshot::{PinnedSnapshot, Snapshot};
+use crate::snapshot::PinnedSnapshot;
 use crate::{Criticality, Exemption, Limit, Override, Rule};
 
 /// What the rules say to a request.
@@ -153,11 +154,51 @@ pub(crate) struct LimitDecision {
     pub(crate) source: Source,
     pub(crate) cost: u64,
     pub(crate) decision: Decision,
+    /// Its place among the alternatives of the request.
+    pub(crate) alternative: Option<Alternative>,
+    /// Of alternatives, whether this is the one that pays; otherwise whether it allows. Without meaning on the fast path,
+    /// where there are no alternatives.
+    pub(crate) pays: bool,
 }
 
 impl LimitDecision {
     pub(crate) fn tier(&self) -> Tier {
         if self.tier == u32::MAX { Tier::Rule } else { Tier::At(self.tier as usize) }
+    }
+
+    /// Returns true if both are of the limits of one rule that are in force, or of those that are tried out.
+    pub(crate) fn is_of_same_rule(&self, other: &Self) -> bool {
+        (self.rule, self.enforcement) == (other.rule, other.enforcement)
+    }
+
+    /// Returns true if the limit denies, and of alternatives none pays. `all` are the decisions of the check.
+    #[inline]
+    pub(crate) fn denies(&self, all: &[Self]) -> bool {
+        let is_denied = !self.decision.is_allowed();
+        is_denied
+            && (self.alternative.is_none()
+                || !all.iter().any(|other| other.is_of_same_rule(self) && other.pays))
+    }
+
+    /// Returns true if the limit is in force and denies.
+    #[inline]
+    pub(crate) fn denies_live(&self, all: &[Self]) -> bool {
+        self.enforcement == Enforcement::Live && self.denies(all)
+    }
+}
+
+/// Finds out which alternatives pay, where no store has said it: the first of each rule that allows.
+pub(crate) fn mark_paid(decisions: &mut [LimitDecision]) {
+    for of_rule in decisions.chunk_by_mut(LimitDecision::is_of_same_rule) {
+        let mut is_paid = false;
+        for limits in of_rule.chunk_by_mut(|a, b| a.alternative == b.alternative) {
+            let is_group = limits.iter().any(|limit| limit.alternative.is_some());
+            let pays = !is_paid && limits.iter().all(|limit| limit.decision.is_allowed());
+            for limit in limits {
+                limit.pays = if is_group { pays } else { limit.decision.is_allowed() };
+            }
+            is_paid |= pays && is_group;
+        }
     }
 }
 
@@ -167,7 +208,7 @@ pub(crate) type Decisions = SmallVec<[LimitDecision; 8]>;
 /// What one limit of one rule said.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleDecision<'v> {
-    snapshot: &'v Snapshot,
+    verdict: &'v Verdict,
     inner: &'v LimitDecision,
 }
 
@@ -242,7 +283,7 @@ impl Verdict {
     /// limit was enforced.
     #[must_use]
     pub fn binding(&self) -> Option<RuleDecision<'_>> {
-        self.binding.map(|at| RuleDecision { snapshot: &self.snapshot, inner: &self.decisions[at] })
+        self.binding.map(|at| RuleDecision { verdict: self, inner: &self.decisions[at] })
     }
 
     /// The rule that binds.
@@ -286,30 +327,35 @@ impl Verdict {
         if !self.is_allowed() || self.decisions.len() == 1 {
             return Some(reset_at);
         }
-        let used_up = self.decisions().filter(|limit| {
-            limit.enforcement() == Enforcement::Live
-                && limit.remaining().is_some_and(|remaining| remaining < limit.cost().max(1))
-        });
-        Some(used_up.filter_map(|limit| limit.reset_at()).fold(reset_at, Timestamp::max))
+        let live: SmallVec<[RuleDecision<'_>; 8]> =
+            self.decisions().filter(|limit| limit.enforcement() == Enforcement::Live).collect();
+        let resets = live
+            .chunk_by(|a, b| a.alternative().is_some() && a.inner.is_of_same_rule(b.inner))
+            .filter_map(|limits| {
+                let alternatives = limits.chunk_by(|a, b| a.alternative() == b.alternative());
+                // `None` is before any time: an alternative that has room needs none.
+                alternatives.map(reset_of_used_up).min().flatten()
+            });
+        Some(resets.fold(reset_at, Timestamp::max))
     }
 
     /// How long an allowed request has to wait for its turn: the longest of all queues.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        let live = self.decisions.iter().filter(|limit| limit.enforcement == Enforcement::Live);
-        live.map(|limit| limit.decision.delay()).max().unwrap_or_default()
+        let paid = self.decisions.iter().filter(|limit| {
+            limit.enforcement == Enforcement::Live && (limit.pays || limit.alternative.is_none())
+        });
+        paid.map(|limit| limit.decision.delay()).max().unwrap_or_default()
     }
 
     /// Every decision: live ones, those of shadows, those of candidates.
     pub fn decisions(&self) -> impl Iterator<Item = RuleDecision<'_>> {
-        self.decisions.iter().map(|inner| RuleDecision { snapshot: &self.snapshot, inner })
+        self.decisions.iter().map(|inner| RuleDecision { verdict: self, inner })
     }
 
-    /// What would have denied, had it been live.
+    /// What would have denied, had it been live. Of alternatives, that is all of them or none.
     pub fn would_deny(&self) -> impl Iterator<Item = RuleDecision<'_>> {
-        self.decisions().filter(|limit| {
-            limit.enforcement() != Enforcement::Live && !limit.decision().is_allowed()
-        })
+        self.decisions().filter(|limit| limit.enforcement() != Enforcement::Live && limit.denies())
     }
 
     /// Why the store could not answer, where the rules' failure policies did in its place.
@@ -352,11 +398,19 @@ impl Verdict {
     }
 }
 
+/// When the last of the limits resets that have no room left for the request; `None` if all of them have.
+fn reset_of_used_up(limits: &[RuleDecision<'_>]) -> Option<Timestamp> {
+    let used_up = limits
+        .iter()
+        .filter(|limit| limit.remaining().is_some_and(|left| left < limit.cost().max(1)));
+    used_up.filter_map(RuleDecision::reset_at).max()
+}
+
 impl<'v> RuleDecision<'v> {
     /// Whose limit it is.
     #[must_use]
     pub fn rule(&self) -> &'v Rule {
-        self.snapshot.rule(self.inner.rule)
+        self.verdict.snapshot.rule(self.inner.rule)
     }
 
     /// The tier whose limit it is, where it is one's.
@@ -382,6 +436,39 @@ impl<'v> RuleDecision<'v> {
     #[must_use]
     pub fn place(&self) -> usize {
         self.inner.limit as usize
+    }
+
+    /// Which alternative of its rule the limit belongs to, counted from 1; `None` for a limit that holds by itself.
+    #[must_use]
+    pub fn alternative(&self) -> Option<u32> {
+        self.inner.alternative.map(|alternative| u32::from(alternative.order) + 1)
+    }
+
+    /// True if the request has paid under the limit: it passed, and of alternatives this is the one that was charged.
+    #[must_use]
+    pub fn is_paid(&self) -> bool {
+        let pays = self.inner.pays && self.inner.decision.is_allowed();
+        self.verdict.is_allowed() && pays
+    }
+
+    /// True if the limit denies. Alternatives deny if none of them allows.
+    #[must_use]
+    pub fn denies(&self) -> bool {
+        self.inner.denies(&self.verdict.decisions)
+    }
+
+    /// Returns true unless another alternative has more left, or allows sooner. Of alternatives, one decision speaks for all:
+    /// what remains is the most of any of them, and not the least.
+    #[must_use]
+    pub fn speaks(&self) -> bool {
+        if self.inner.alternative.is_none() {
+            return true;
+        }
+        let all = &self.verdict.decisions;
+        let speaker = binding_place(all, |limit| {
+            limit.is_of_same_rule(self.inner).then_some((limit.alternative, limit.decision))
+        });
+        speaker.is_some_and(|at| std::ptr::eq(&raw const all[at], self.inner))
     }
 
     /// Whether it may deny.

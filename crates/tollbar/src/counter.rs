@@ -297,7 +297,10 @@ impl<B: CounterBackend> Store for CounterStore<B> {
     fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
         match feature {
             Feature::Policy(policy) => self.supports_policy(policy),
-            Feature::SeveralCounters | Feature::RequestIds | Feature::Reservations => {
+            Feature::SeveralCounters
+            | Feature::SplitAlternatives
+            | Feature::RequestIds
+            | Feature::Reservations => {
                 let is_supported = self.backend.limits().keys_per_swap_max > 1;
                 if is_supported { Ok(()) } else { Err(feature.unsupported()) }
             }

@@ -45,7 +45,7 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// several counters in one request. A store that declares less, or more, writes its own.
     fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
         match feature {
-            Feature::SeveralCounters => Ok(()),
+            Feature::SeveralCounters | Feature::SplitAlternatives => Ok(()),
             Feature::Policy(policy) if !policy.has_permits() => Ok(()),
             missing => Err(missing.unsupported()),
         }

@@ -337,7 +337,7 @@ async fn is_counted(admin: &Admin, rule: &Rule, subject: &str) -> bool {
         return false;
     };
     let usages = handle.usage(&request).await.unwrap_or_default();
-    usages.iter().any(|usage| usage.remaining < usage.limit)
+    usages.iter().any(|usage| usage.remaining < usage.limit && !usage.has_own_per)
 }
 
 /// How a request names a key.

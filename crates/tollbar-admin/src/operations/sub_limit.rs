@@ -60,6 +60,11 @@ pub(crate) fn check(
                       requests are: leave it out";
         return Err(Problem::forbidden_field(field, detail));
     }
+    if rule.has_alternatives() {
+        let detail = "a sub-limit has no alternatives, because they add up to more than one of them: send a limit, or a \
+                      list of limits that must all allow";
+        return Err(Problem::forbidden_field("limit", detail));
+    }
     if rule.all_limits().any(|limit| limit.policy().queue_length().is_some()) {
         let detail = "a sub-limit cannot let requests wait, because the operator's listeners would hold them: leave \
                       queue and maxWait out, and send an algorithm other than leaky_queue";
@@ -152,8 +157,11 @@ struct SustainedRate<'r> {
 
 impl<'r> SustainedRate<'r> {
     /// Of a rule: of its limits together the lowest rate, of its tiers the highest, since nobody here
-    /// knows which tier a tenant's requests have. `None` where nothing bounds it.
+    /// knows which tier a tenant's requests have. `None` where nothing bounds it, and for alternatives, which add up.
     fn for_rule(rule: &'r Rule) -> Option<Self> {
+        if rule.has_alternatives() {
+            return None;
+        }
         let own =
             (rule.tiers.default.is_none() && !rule.limits.is_empty()).then_some(&*rule.limits);
         let tiers = rule.tiers.limits.iter().map(|(_, tier)| tier.limits());

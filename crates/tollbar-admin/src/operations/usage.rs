@@ -67,6 +67,9 @@ pub(crate) struct LimitUsage {
     pub(crate) reset_at: Rfc3339,
     /// The window, rounded up; 0 for permits, which have none.
     pub(crate) window_seconds: u64,
+    /// Which alternative of its rule the limit belongs to, counted from 1. Absent for a limit that holds by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) alternative: Option<u32>,
 }
 
 /// Somebody who is denied often.
@@ -278,6 +281,7 @@ impl LimitUsage {
             remaining: usage.remaining,
             reset_at: Rfc3339(usage.reset_at),
             window_seconds: usage.window.as_millis().div_ceil(1_000) as u64,
+            alternative: usage.alternative,
         }
     }
 }

@@ -90,13 +90,21 @@ fn limit_text(limit: &Value) -> String {
         (Some("candidate"), true) => ", a candidate",
         (Some("candidate"), false) => ", would deny were it not a candidate",
         (_, true) => "",
+        (_, false) if limit["alternative"].is_number() => ", does not allow",
         (_, false) => ", denies",
     };
+    let pays = if limit["wouldPay"] == true { ", pays" } else { "" };
     let binds = if limit["binds"] == true { ", binds" } else { "" };
     let reserved = match limit["reserved"].as_u64() {
         Some(tokens) if tokens > 0 => format!(", {tokens} reserved for more critical requests"),
         _ => String::new(),
     };
     let text = visible(&cell(&limit["text"]));
-    format!("{text} ({}): {left}{would}{reserved}{binds}", cell(&limit["algorithm"]))
+    let alternative = match &limit["alternative"] {
+        Value::Number(number) => format!("alternative {number}: "),
+        _ => String::new(),
+    };
+    let counts = limit["subject"].as_str().map(|subject| format!(", counts {}", visible(subject)));
+    let (algorithm, counts) = (cell(&limit["algorithm"]), counts.unwrap_or_default());
+    format!("{alternative}{text} ({algorithm}{counts}): {left}{would}{reserved}{pays}{binds}")
 }

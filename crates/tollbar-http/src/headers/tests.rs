@@ -34,6 +34,22 @@ fn headers_say_what_is_left_and_until_when() {
     assert_eq!(text(&headers, "x-ratelimit-degraded"), None);
 }
 
+/// Both would be read as limits that hold.
+#[test]
+fn of_alternatives_the_one_with_most_left_is_listed() {
+    let (engine, _) = engine(
+        "rules:
+         - name: a
+           algorithm: fixed_window
+           limit: { any_of: [2/100s, { limit: 50/100s, per: [] }] }
+         - { name: b, limit: 40/100s, algorithm: fixed_window }",
+    );
+    let headers = written(HeaderStyle::default(), &check(&engine, 1), START);
+    let state = text(&headers, "ratelimit").unwrap();
+    let left: Vec<&str> = state.split(';').filter(|part| part.starts_with("r=")).collect();
+    assert_eq!(left, ["r=39", "r=50"], "{state}");
+}
+
 #[test]
 fn times_round_up() {
     let (engine, clock) = engine("rules: [{ name: a, limit: 100/100s, algorithm: fixed_window }]");

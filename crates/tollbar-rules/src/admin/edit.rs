@@ -65,12 +65,14 @@ impl RuleView {
         let inherited = LimitOptions { counting, burst, ..shared };
         // Every limit again: those of tiers and candidates inherit the algorithm too.
         let again = |limit: &Limit, is_rules_own: bool| {
+            let is_rules_own = is_rules_own && limit.alternative().is_none();
             let own = fields::own_options(limit, shared, is_rules_own);
             let options = inherited.inherited_by(limit.text(), own, is_rules_own);
-            Limit::new(limit.text(), options)
+            Ok(Limit::new(limit.text(), options)?.in_place_of(limit))
         };
         let all = |limits: &[Limit], is_rules_own: bool| {
-            limits.iter().map(|limit| again(limit, is_rules_own)).collect::<Result<Vec<_>, _>>()
+            let limits = limits.iter().map(|limit| again(limit, is_rules_own));
+            limits.collect::<Result<Vec<_>, LimitError>>()
         };
         let changed = || {
             rule.limits = match text {
@@ -174,6 +176,26 @@ mod tests {
         let unlimited =
             edited(base, |view| (view.max_requests, view.window_seconds) = (None, None));
         assert!(unlimited.unwrap().limits.is_empty());
+    }
+
+    #[test]
+    fn alternatives_stay_when_something_else_is_changed() {
+        let any_of = json!([["20/s", "100/min"], { "limit": "1000/min", "per": [] }]);
+        let rule_of = |fields: serde_json::Value| {
+            let mut rule = json!({ "name": "a", "limit": { "anyOf": any_of } });
+            rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            rule
+        };
+        let changed = edited(rule_of(json!({})), |view| {
+            view.algorithm = Some(AlgorithmKind::FixedWindow);
+            view.tenant_id = Some("acme".into());
+        });
+        let expected = rule_of(json!({ "algorithm": "fixed_window", "tenantId": "acme" }));
+        assert_eq!(changed.unwrap(), rule(expected));
+        let written_over = edited(rule_of(json!({})), |view| {
+            (view.max_requests, view.window_seconds) = (Some(1), Some(1));
+        });
+        assert_eq!(written_over.unwrap_err(), "maxRequests");
     }
 
     #[test]

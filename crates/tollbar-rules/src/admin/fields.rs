@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::date::instant_text;
 use crate::file::reader::Case;
 use crate::rule::accuracy::percent_text;
+use crate::rule::alternative::alternatives;
 use crate::{
     Condition, Conditions, Costs, Criticality, Exemption, Limit, LimitOptions, Mode, OnMissing,
     OnOutage, Per, Reserve, Rule, Test, TierLimits, Tiers,
@@ -81,6 +82,7 @@ pub(super) fn shared_options(rule: &Rule) -> LimitOptions {
         (shared.burst, shared.warm_up) = (None, None);
     }
     let fits = |limit: &Limit, is_rules_own: bool| {
+        let is_rules_own = is_rules_own && limit.alternative().is_none();
         let own = own_options(limit, shared, is_rules_own);
         shared.inherited_by(limit.text(), own, is_rules_own) == limit.options()
     };
@@ -149,8 +151,17 @@ impl Writer {
         Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// One limit by itself, or a list.
+    /// One limit by itself, a list, or alternatives.
     fn limits(self, limits: &[Limit], shared: LimitOptions, is_rules_own: bool) -> Value {
+        if limits.iter().any(|limit| limit.alternative().is_some()) {
+            let alternative = |limits| self.all_of(limits, shared, false);
+            let any_of = alternatives(limits).map(alternative).collect();
+            return object(vec![(self.case.spell("any_of"), any_of)]);
+        }
+        self.all_of(limits, shared, is_rules_own)
+    }
+
+    fn all_of(self, limits: &[Limit], shared: LimitOptions, is_rules_own: bool) -> Value {
         match limits {
             [one] => self.limit(one, shared, is_rules_own),
             several => {
@@ -162,11 +173,13 @@ impl Writer {
     /// Its text; with its own options where it has any.
     fn limit(self, limit: &Limit, shared: LimitOptions, is_rules_own: bool) -> Value {
         let own = own_options(limit, shared, is_rules_own);
-        if own == LimitOptions::default() {
+        if own == LimitOptions::default() && limit.per().is_none() {
             return json!(limit.text());
         }
+        let per = |per: &[Per]| json!(per.iter().map(Per::name).collect::<Vec<&str>>());
         let mut fields = vec![("limit", Some(json!(limit.text())))];
         fields.extend(option_fields(own));
+        fields.push(("per", limit.per().map(per)));
         object(there(fields, self.case))
     }
 

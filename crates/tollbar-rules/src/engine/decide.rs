@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tollbar::charge::Marks;
+use tollbar::store::binding_place;
 use tollbar::{
     Accuracy, Decision, Entry, Outcome, Policy, Reply, Role, Source, Store, StoreError, Timestamp,
 };
@@ -235,25 +236,26 @@ impl AsyncEngine {
             return Conclusion { hold, failure: Some(failure), ..Conclusion::default() };
         }
         let (mut is_denied, mut clears, mut would_wait) = (false, false, false);
-        for (selected, entry) in selection.limits.iter().zip(entries) {
+        for (at, (selected, entry)) in selection.limits.iter().zip(entries).enumerate() {
             let Some(decision) = entry.decision() else {
                 continue;
             };
             if selected.enforcement == Enforcement::Live && !decision.is_allowed() {
                 let top = &snapshot.plan(selected.rule).top;
+                let is_denial = entry.alternative().is_none() || !has_paid(entries, entry);
                 if request.only_asks_whether_to_wait(entry.policy()) {
-                    would_wait = true;
-                } else {
+                    would_wait |= is_denial;
+                } else if is_denial && selection.speaks_for_rule(at) {
                     top.record(entry.key());
                 }
-                is_denied = true;
+                is_denied |= is_denial;
                 if let Some(by) = ahead_of_clock::excess_wait(entry.policy(), &decision) {
                     let rule = &snapshot.rule(selected.rule).name;
                     clears |= self.record_ahead(rule, &top.ahead_of_clock, by);
                 }
             }
             let mut limit = selected.with_decision(decision);
-            limit.source = entry.source();
+            (limit.source, limit.pays) = (entry.source(), entry.is_paid());
             decisions.push(limit);
         }
         // A request that would have to wait is not counted as denied: it is checked again when it may wait.
@@ -313,16 +315,13 @@ impl Verdict {
             return None;
         }
         (self.failure, self.repeat_of) = (failure, repeat_of);
-        let mut binding: Option<(usize, &LimitDecision)> = None;
-        for (at, limit) in self.decisions.iter().enumerate() {
-            let binds =
-                |(_, before): (_, &LimitDecision)| limit.decision.binds_before(&before.decision);
-            if limit.enforcement == Enforcement::Live && binding.is_none_or(binds) {
-                binding = Some((at, limit));
-            }
-        }
-        if let Some((at, limit)) = binding {
-            (self.outcome, self.reason) = (limit.decision.outcome(), StoredReason::Limits);
+        let binding = binding_place(&self.decisions, |limit| {
+            let is_live = limit.enforcement == Enforcement::Live;
+            is_live.then_some((limit.alternative, limit.decision))
+        });
+        if let Some(at) = binding {
+            let outcome = self.decisions[at].decision.outcome();
+            (self.outcome, self.reason) = (outcome, StoredReason::Limits);
             self.binding = Some(at);
         }
         hold
@@ -340,6 +339,15 @@ fn refusal(error: &StoreError) -> Option<StoredReason> {
         StoreError::CrossSlot { .. } => Some(StoredReason::CrossSlot),
         error => (!error.is_outage()).then_some(StoredReason::Unsupported),
     }
+}
+
+/// Returns true if an alternative of the group of `entry` pays.
+#[cold]
+fn has_paid(entries: &[Entry<'_>], entry: &Entry<'_>) -> bool {
+    let group = |entry: &Entry<'_>| {
+        entry.alternative().map(|alternative| (alternative.group, entry.role()))
+    };
+    entries.iter().any(|other| group(other) == group(entry) && other.is_paid())
 }
 
 /// Fills the entries in place: they are kilobytes of which a few words are used, and should not be
@@ -362,6 +370,9 @@ impl SelectedLimit {
         };
         let policy = selection.policy(self, snapshot);
         let entry = Entry::new(key, policy).with_cost(self.cost).with_role(role);
+        if let Some(alternative) = self.alternative {
+            return entry.with_alternative(alternative);
+        }
         match self.accuracy(snapshot) {
             Accuracy::Exact => entry,
             accuracy => entry.with_accuracy(accuracy),
@@ -408,8 +419,8 @@ impl SelectedLimit {
             Tier::Rule => u32::MAX,
             Tier::At(at) => at as u32,
         };
-        let Self { rule, limit, enforcement, cost, .. } = *self;
-        let (limit, source) = (limit as u32, Source::Store);
-        LimitDecision { rule, tier, limit, enforcement, source, cost, decision }
+        let Self { rule, limit, enforcement, cost, alternative, .. } = *self;
+        let (limit, source, pays) = (limit as u32, Source::Store, decision.is_allowed());
+        LimitDecision { rule, tier, limit, enforcement, source, cost, decision, alternative, pays }
     }
 }

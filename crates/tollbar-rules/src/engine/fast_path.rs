@@ -57,6 +57,8 @@ impl AsyncEngine {
             source: Source::Store,
             cost,
             decision: UNDECIDED,
+            alternative: None,
+            pays: true,
         });
         let decision = &mut decisions[0].decision;
         memory.check_now_into(&key, policy, cost, decision);

@@ -20,6 +20,7 @@ use super::AsyncEngine;
 use super::decide::AnsweredCheck;
 use super::request_id::REQUEST_NAME_BYTES;
 use super::selection::Selection;
+use crate::rule::alternative::rule_of_counter;
 use crate::rule::limit::is_unleased;
 use crate::snapshot::Snapshot;
 use crate::verdict::usage_record::{self, NOTE_BYTES_MAX};
@@ -360,7 +361,7 @@ impl RuleSettlement {
     fn new(content: &Content, settlement: &Settlement) -> Self {
         let paid = content.charges.iter().filter(|charge| !charge.policy.has_permits());
         let limits = paid.zip(settlement.charges()).map(|(charge, settled)| LimitSettlement {
-            rule: charge.policy.name().unwrap_or_default().to_owned(),
+            rule: rule_of_counter(charge.policy.name().unwrap_or_default()).to_owned(),
             reserved: settled.reserved,
             spent: settled.spent,
             refunded: settled.refunded,

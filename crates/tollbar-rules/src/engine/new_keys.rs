@@ -66,7 +66,11 @@ impl AsyncEngine {
         let Selection { keys, limits, .. } = selection;
         // The limits of one rule stand together, and have one key.
         for limits in limits.chunk_by_mut(|one, other| one.rule == other.rule) {
-            let [SelectedLimit { rule, key: (start, end), .. }, ..] = *limits else {
+            // A limit with a `per` of its own counts somebody else.
+            let is_of_key = |selected: &SelectedLimit| !selected.has_own_key;
+            let Some(&SelectedLimit { rule, key: (start, end), .. }) =
+                limits.iter().find(|selected| is_of_key(selected))
+            else {
                 continue;
             };
             let Some(network) =
@@ -76,7 +80,7 @@ impl AsyncEngine {
             };
             let start = keys.len();
             write_network(network, keys);
-            for selected in limits {
+            for selected in limits.iter_mut().filter(|selected| is_of_key(selected)) {
                 selected.key = (start, keys.len());
             }
         }

@@ -14,7 +14,7 @@ use super::hold::Hold;
 use super::selection::{SelectedLimit, Selection};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::Snapshot;
-use crate::verdict::{Decisions, Enforcement, LimitDecision};
+use crate::verdict::{Decisions, Enforcement, LimitDecision, mark_paid};
 use crate::{OnOutage, Request};
 
 /// How long a client that was turned away unseen is told to wait.
@@ -46,10 +46,7 @@ pub(super) fn decide(
     decisions.extend(
         selection.limits.iter().map(|selected| uncounted_decision(snapshot, selection, selected)),
     );
-    let denies = |limit: &LimitDecision| {
-        limit.enforcement == Enforcement::Live && !is_share(limit) && !limit.decision.is_allowed()
-    };
-    let is_denied = decisions.iter().any(denies);
+    let is_denied = decisions.chunk_by(LimitDecision::is_of_same_rule).any(denies_without_share);
     let limits = selection.limits.iter();
     let lowered =
         |selected| selection.lowered(selected, share(snapshot, selected), request, snapshot);
@@ -57,7 +54,8 @@ pub(super) fn decide(
     let mut places: ArrayVec<usize, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     let mut entries: ArrayVec<Entry<'_>, POLICIES_PER_REQUEST_MAX> = ArrayVec::new();
     for (at, selected) in selection.limits.iter().enumerate().take(POLICIES_PER_REQUEST_MAX) {
-        if is_share(&decisions[at]) {
+        // The local store sees the alternatives of a rule as one group, also those that never pass.
+        if is_share(&decisions[at]) || is_beside_share(decisions, at) {
             places.push(at);
             // Where the request is denied already, the shares are only looked at.
             let cost = if is_denied { 0 } else { selected.cost };
@@ -67,29 +65,48 @@ pub(super) fn decide(
             } else {
                 Role::Shadow
             };
-            entries.push(Entry::new(key, &shares[at]).with_cost(cost).with_role(role));
+            let entry = Entry::new(key, &shares[at]).with_cost(cost).with_role(role);
+            entries.push(match selected.alternative {
+                Some(alternative) => entry.with_alternative(alternative),
+                None => entry,
+            });
         }
     }
     // Should this store fail too, nothing is left to count with, and the blind denial stands.
     if local.decide(Batch::all_or_none(&mut entries)).wait().is_ok() {
         for (at, entry) in places.iter().zip(&entries) {
-            if let Some(decision) = entry.decision() {
+            if let Some(decision) = entry.decision().filter(|_| is_share(&decisions[*at])) {
                 decisions[*at].decision = decision.into_degraded(Degraded::Fallback);
             }
         }
         // All or none: a denied batch has charged nothing.
-        let is_denial = |limit: &LimitDecision| {
-            limit.enforcement == Enforcement::Live && !limit.decision.is_allowed()
-        };
-        if !decisions.iter().any(is_denial) {
+        mark_paid(decisions);
+        if !decisions.iter().any(|limit| limit.denies_live(decisions)) {
             return Hold::of_permits(&entries, Marks::default(), true);
         }
     } else {
         for at in places {
             decisions[at].decision = decisions[at].decision.into_degraded(Degraded::Denied);
         }
+        mark_paid(decisions);
     }
     None
+}
+
+/// Returns true if the limits of one rule deny the request whatever their shares say: one of them does or, of
+/// alternatives, one in each.
+fn denies_without_share(limits: &[LimitDecision]) -> bool {
+    let denies = |limit: &LimitDecision| {
+        limit.enforcement == Enforcement::Live && !is_share(limit) && !limit.decision.is_allowed()
+    };
+    limits.chunk_by(|a, b| a.alternative == b.alternative).all(|limits| limits.iter().any(denies))
+}
+
+/// Returns true if a share is counted of another alternative of the rule.
+fn is_beside_share(decisions: &[LimitDecision], at: usize) -> bool {
+    let limit = &decisions[at];
+    limit.alternative.is_some()
+        && decisions.iter().any(|other| other.is_of_same_rule(limit) && is_share(other))
 }
 
 /// What a rule says that sees no counter. For `local` it is a denial, until its share is asked.

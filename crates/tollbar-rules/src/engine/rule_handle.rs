@@ -156,7 +156,7 @@ impl AsyncRuleHandle<'_> {
         }
         let mut tiers = Vec::new();
         for tier in counters.tiers.iter().take(TIERS_READ_MAX) {
-            tiers.push(self.read(&counters, *tier).await?);
+            tiers.push(self.read(&counters, *tier, request).await?);
             let is_unlimited = tiers[0].is_empty() && counters.own_tier == OwnTier::Latest;
             if is_unlimited || counters.own_tier == OwnTier::Named {
                 break;
@@ -169,7 +169,11 @@ impl AsyncRuleHandle<'_> {
             tiers.truncate(1);
         } else if let [own, others @ ..] = &mut *tiers {
             let is_shared = |read: &LimitReading<'_>| {
-                own.iter().any(|own| own.limit.counter_kind() == read.limit.counter_kind())
+                let counter = |limit: &Limit| {
+                    limit.counter_kind() == read.limit.counter_kind()
+                        && limit.per() == read.limit.per()
+                };
+                own.iter().any(|own| counter(own.limit))
             };
             for other in others {
                 other.retain(|read| read.is_used && !is_shared(read));
@@ -186,6 +190,7 @@ impl AsyncRuleHandle<'_> {
         &self,
         counters: &Counters,
         tier: Tier,
+        request: &Request<'_>,
     ) -> Result<Vec<LimitReading<'_>>, UsageError> {
         let rule = self.rule();
         let policies = self.snapshot.policies(self.at, tier, counters.boost).unwrap_or_default();
@@ -193,15 +198,21 @@ impl AsyncRuleHandle<'_> {
             return Ok(Vec::new());
         }
         let accuracies = self.snapshot.accuracies(self.at, tier, counters.boost);
-        let peek = |(limit, policy)| {
-            let accuracy = accuracies.get(limit).copied().unwrap_or_default();
-            Entry::new(&*counters.key, policy).with_cost(0).with_accuracy(accuracy)
+        let keys = self.keys(counters, tier, request);
+        let is_known = |at: &usize| keys[*at].is_some();
+        let places: ArrayVec<usize, LIMITS_PER_RULE_MAX> =
+            (0..policies.len()).filter(is_known).collect();
+        let peek = |at: &usize| {
+            let accuracy = accuracies.get(*at).copied().unwrap_or_default();
+            let key = keys[*at].as_deref().unwrap_or_default();
+            Entry::new(key, &policies[*at]).with_cost(0).with_accuracy(accuracy)
         };
         let mut entries: ArrayVec<Entry<'_>, LIMITS_PER_RULE_MAX> =
-            policies.iter().enumerate().map(peek).collect();
+            places.iter().map(peek).collect();
         self.engine.store().decide(Batch::all_or_none(&mut entries)).await?;
         let mut readings = Vec::new();
-        for (entry, limit) in entries.iter().zip(rule.limits_of(tier)) {
+        let limits = places.iter().map(|at| &rule.limits_of(tier)[*at]);
+        for (entry, limit) in entries.iter().zip(limits) {
             let (Some(decision), policy) = (entry.decision(), entry.policy()) else {
                 continue;
             };
@@ -213,23 +224,53 @@ impl AsyncRuleHandle<'_> {
                 subject: readable(entry.key()),
                 tier: rule.tier_name(tier).map(str::to_owned),
                 is_current: true,
+                alternative: limit.alternative().map(|order| u32::from(order) + 1),
+                has_own_per: rule.own_per(limit).is_some(),
                 limit: decision.limit(),
                 remaining,
                 reset_at,
                 window: policy.limit_window(),
             };
-            readings.push(LimitReading { limit, is_used: remaining < policy.capacity(), usage });
+            // What others may have used says nothing of this subject.
+            let is_used = remaining < policy.capacity() && !usage.has_own_per;
+            readings.push(LimitReading { limit, is_used, usage });
         }
         Ok(readings)
     }
 
-    /// Makes the counters of the request's subject fresh: those of the tier that it names, or of all tiers.
+    /// Returns the key of each limit of a tier. `None` for a limit that counts by a `per` of its own of which the request
+    /// lacks an attribute: nobody has said which counter is meant.
+    fn keys(
+        &self,
+        counters: &Counters,
+        tier: Tier,
+        request: &Request<'_>,
+    ) -> ArrayVec<Option<KeyBuffer>, LIMITS_PER_RULE_MAX> {
+        let (snapshot, rule) = (&self.snapshot, self.rule());
+        let request = &*snapshot.fold(request);
+        let key = |limit| {
+            let Some(per) = rule.own_per(limit) else {
+                return Some(counters.key.clone());
+            };
+            let mut key = KeyBuffer::new();
+            let written = write_key(per, OnMissing::Deny, request, &mut key);
+            (written == SubjectKey::Written).then_some(key)
+        };
+        rule.limits_of(tier).iter().map(key).collect()
+    }
+
+    /// Makes the counters of the request's subject fresh: those of the tier that it names, or of all tiers, and of
+    /// alternatives all of them, also those that others count in. A limit that counts by a `per` of its own of which the
+    /// request lacks an attribute is left as it is.
     pub async fn reset(&self, request: &Request<'_>) -> Result<(), UsageError> {
         let counters = self.counters(request)?;
         for tier in &counters.tiers {
             let policies = self.snapshot.policies(self.at, *tier, counters.boost);
-            for policy in policies.unwrap_or_default() {
-                self.engine.store().reset(&counters.key, policy).await?;
+            let keys = self.keys(&counters, *tier, request);
+            for (policy, key) in policies.unwrap_or_default().iter().zip(&keys) {
+                if let Some(key) = key {
+                    self.engine.store().reset(key, policy).await?;
+                }
             }
         }
         Ok(())
@@ -352,12 +393,27 @@ impl AsyncRuleHandle<'_> {
             Per::Attribute(name) if is_fixed(name) => !is_given(name),
             Per::Attribute(name) => rule.per.len() > 1 && !is_given(name) && !by_address,
         };
-        let missing = rule.per.iter().filter(is_missing).map(|per| per.name().to_owned());
-        let missing: Vec<_> = missing.collect();
+        // What only some alternatives count by has to be said, too: what a request lacks would be another counter.
+        let is_other = |per: &&Per| !rule.per.contains(per);
+        let mut others: Vec<&Per> = Vec::new();
+        for per in rule.all_limits().filter_map(Limit::per).flatten().filter(is_other) {
+            if !others.contains(&per) {
+                others.push(per);
+            }
+        }
+        let is_unsaid = |per: &&&Per| match per {
+            Per::Client => !CLIENT_ATTRIBUTES.into_iter().any(&is_given),
+            Per::Attribute(name) => !is_given(name),
+        };
+        let missing = rule.per.iter().filter(is_missing);
+        let missing = missing.chain(others.iter().filter(is_unsaid).copied());
+        let missing: Vec<_> = missing.map(|per| per.name().to_owned()).collect();
         if missing.is_empty() {
             return Ok(());
         }
-        Err(UsageError::Incomplete { rule: rule.name.to_string(), per: rule.per_names(), missing })
+        let mut per = rule.per_names();
+        per.extend(others.iter().map(|per| per.name().to_owned()));
+        Err(UsageError::Incomplete { rule: rule.name.to_string(), per, missing })
     }
 
     fn counters(&self, request: &Request<'_>) -> Result<Counters, UsageError> {

@@ -10,8 +10,10 @@
 //! Decision 0066.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
+use tollbar::store::Alternative;
 use tollbar::{Policy, Timestamp};
 
 use super::latest_tiers::LatestTiers;
@@ -22,7 +24,7 @@ use crate::rule::condition::PathReading;
 use crate::rule::subject::{KeyBuffer, SubjectKey};
 use crate::rule_set::POLICIES_PER_REQUEST_MAX;
 use crate::snapshot::overrides::Overrides;
-use crate::snapshot::{RecipeId, RuleFlags, Snapshot};
+use crate::snapshot::{AlternativePlan, Recipe, RecipeId, RuleFlags, Snapshot};
 use crate::verdict::{Enforcement, StoredReason};
 use crate::{Criticality, Request};
 
@@ -36,8 +38,20 @@ pub(crate) struct SelectedLimit {
     pub(crate) cost: u64,
     /// Which of its rule's boosts the subject has, counted from 1.
     pub(crate) boost: u32,
+    /// Its place among the alternatives of the request.
+    pub(crate) alternative: Option<Alternative>,
+    /// Whether it counts by a `per` of its own.
+    pub(crate) has_own_key: bool,
     /// Where its key is among the keys.
     pub(crate) key: (usize, usize),
+}
+
+impl SelectedLimit {
+    /// Returns true if both are among the alternatives of one rule.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        let name = |limit: &Self| (limit.rule, limit.enforcement, limit.alternative.is_some());
+        self.alternative.is_some() && name(self) == name(other)
+    }
 }
 
 /// A rule with tiers, the tier of the request, and where its key begins and ends among the keys.
@@ -45,6 +59,7 @@ type SelectedTier = (ItemId, Tier, (usize, usize));
 
 /// What a request is to be checked against.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the limits")]
 pub(crate) struct Selection {
     pub(crate) keys: KeyBuffer,
     pub(crate) limits: SmallVec<[SelectedLimit; 8]>,
@@ -60,6 +75,8 @@ pub(crate) struct Selection {
     pub(crate) has_permits: bool,
     /// Whether any of the limits is of a rule with `new_keys`.
     pub(crate) has_new_keys: bool,
+    /// Whether any of the limits are alternatives.
+    has_alternatives: bool,
     /// How many limits of permits were left out, because the request takes none.
     pub(crate) permit_limits_skipped: u32,
     /// Whether any of the limits is of a rule with reserves.
@@ -439,19 +456,36 @@ impl<O: Observer, N: Fn() -> Timestamp> Selector<'_, O, N> {
         selection.has_new_keys |= flags.has_new_keys;
         selection.has_reserves |= flags.has_reserves;
         let policies = self.snapshot.policies(at, tier, boost);
-        let selected = SelectedLimit { rule: at, tier, limit: 0, enforcement, cost, boost, key };
-        let mut select = |policies: &[Policy], enforcement| {
+        let selected = SelectedLimit {
+            rule: at,
+            tier,
+            limit: 0,
+            enforcement,
+            cost,
+            boost,
+            alternative: None,
+            has_own_key: false,
+            key,
+        };
+        let request = self.request;
+        let mut select = |policies: &[Policy], places: &[AlternativePlan], enforcement| {
             for (limit, policy) in policies.iter().enumerate() {
+                let selected = SelectedLimit { limit, enforcement, ..selected };
                 if skips_permits && policy.has_permits() {
                     selection.permit_limits_skipped += 1;
+                } else if let Some(place) = places.get(limit) {
+                    selection.push_alternative(selected, place, request);
                 } else {
-                    selection.limits.push(SelectedLimit { limit, enforcement, ..selected });
+                    selection.limits.push(selected);
                 }
             }
         };
-        select(policies.unwrap_or_default(), enforcement);
+        let places =
+            if flags.has_alternatives { self.snapshot.plan(at).alternatives(tier) } else { &[] };
+        select(policies.unwrap_or_default(), places, enforcement);
         if flags.has_candidate {
-            select(&self.snapshot.plan(at).candidate().whole, Enforcement::Candidate);
+            let candidate = self.snapshot.plan(at).candidate();
+            select(&candidate.whole, &candidate.alternatives, Enforcement::Candidate);
         }
         if let Some(policies) = policies {
             // A rule of which nothing applies keeps no other from applying.
@@ -558,10 +592,54 @@ impl Selection {
         self.has_permits |= other.has_permits;
         self.has_new_keys |= other.has_new_keys;
         self.has_reserves |= other.has_reserves;
+        self.has_alternatives |= other.has_alternatives;
         self.permit_limits_skipped = self.permit_limits_skipped.max(other.permit_limits_skipped);
         if self.denial.is_none() {
             self.limit_to(POLICIES_PER_REQUEST_MAX);
+            self.number_groups();
         }
+    }
+
+    /// Adds a limit that is one of alternatives.
+    #[cold]
+    fn push_alternative(
+        &mut self,
+        selected: SelectedLimit,
+        place: &AlternativePlan,
+        request: &Request<'_>,
+    ) {
+        let own_key = place.recipe.as_ref().and_then(|recipe| self.key_by(recipe, request).ok());
+        self.has_alternatives = true;
+        self.limits.push(SelectedLimit {
+            alternative: Some(Alternative { group: 0, order: place.order }),
+            has_own_key: own_key.is_some(),
+            key: own_key.unwrap_or(selected.key),
+            ..selected
+        });
+    }
+
+    /// Tells the alternatives of each rule from those of the next, now that no more limits come or go.
+    #[inline]
+    fn number_groups(&mut self) {
+        if self.has_alternatives {
+            for (number, group) in (0..).zip(self.limits.chunk_by_mut(SelectedLimit::is_beside)) {
+                for alternative in group.iter_mut().filter_map(|limit| limit.alternative.as_mut()) {
+                    alternative.group = number;
+                }
+            }
+        }
+    }
+
+    /// Returns true if a denial by the limit in this place counts for its rule. Alternatives are denied together, and one
+    /// of them speaks for all: the first that counts whom the rule does.
+    #[inline]
+    pub(super) fn speaks_for_rule(&self, at: usize) -> bool {
+        let limit = &self.limits[at];
+        if limit.alternative.is_none() {
+            return true;
+        }
+        let beside = (0..self.limits.len()).filter(|other| self.limits[*other].is_beside(limit));
+        beside.min_by_key(|other| self.limits[*other].has_own_key) == Some(at)
     }
 
     /// Lowers the limits to what they are for this request.
@@ -617,9 +695,12 @@ impl Selection {
             return;
         }
         self.limit_to(POLICIES_PER_REQUEST_MAX);
+        if self.denial.is_none() {
+            self.number_groups();
+        }
     }
 
-    /// Keeps at most `count_max` limits: those that only report give way. Denies if the others are too many.
+    /// Keeps at most `count_max` limits: those that only report give way, all alternatives of a rule together. Denies if the others are too many.
     pub(crate) fn limit_to(&mut self, count_max: usize) {
         let count = self.limits.len();
         if count > count_max {
@@ -630,11 +711,15 @@ impl Selection {
                 return;
             }
             let mut room = count_max - live_count;
-            self.limits.retain(|selected| {
-                let stays = is_live(selected) || room > 0;
-                room -= usize::from(stays && !is_live(selected));
-                stays
-            });
+            let mut stays = SmallVec::<[bool; 2 * POLICIES_PER_REQUEST_MAX]>::new();
+            for group in self.limits.chunk_by(SelectedLimit::is_beside) {
+                let is_live = group.iter().any(is_live);
+                let has_room = group.len() <= room;
+                room -= if has_room && !is_live { group.len() } else { 0 };
+                stays.extend(std::iter::repeat_n(is_live || has_room, group.len()));
+            }
+            let mut stays = stays.into_iter();
+            self.limits.retain(|_| stays.next().unwrap_or(false));
         }
     }
 
@@ -646,7 +731,16 @@ impl Selection {
         at: ItemId,
         request: &Request<'_>,
     ) -> Result<(usize, usize), MissingAttribute> {
-        let recipe = &snapshot.core(at).recipe;
+        self.key_by(&snapshot.core(at).recipe, request)
+    }
+
+    /// Where the key is that a recipe writes.
+    #[inline]
+    fn key_by(
+        &mut self,
+        recipe: &Arc<Recipe>,
+        request: &Request<'_>,
+    ) -> Result<(usize, usize), MissingAttribute> {
         let id = recipe.id();
         if let Some((_, key)) = self.written.iter().find(|(known, _)| *known == id) {
             return Ok(*key);

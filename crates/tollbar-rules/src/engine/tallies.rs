@@ -136,12 +136,9 @@ impl Tallies {
 
 /// Counts all decisions of a check, each rule once.
 pub(crate) fn count(snapshot: &Snapshot, decisions: &[LimitDecision]) {
-    let denies = |limit: &LimitDecision| {
-        limit.enforcement == Enforcement::Live && !limit.decision.is_allowed()
-    };
-    let is_admitted = !decisions.iter().any(denies);
+    let is_admitted = !decisions.iter().any(|limit| limit.denies_live(decisions));
     // Those of one rule follow each other, its candidate's last.
-    for these in decisions.chunk_by(|a, b| a.rule == b.rule && a.enforcement == b.enforcement) {
+    for these in decisions.chunk_by(LimitDecision::is_of_same_rule) {
         let [first, ..] = these else {
             continue;
         };
@@ -149,7 +146,7 @@ pub(crate) fn count(snapshot: &Snapshot, decisions: &[LimitDecision]) {
             continue;
         }
         let line = snapshot.tally(first.rule, first.tier()).line();
-        let is_allowed = these.iter().all(|limit| limit.decision.is_allowed());
+        let is_allowed = !these.iter().any(|limit| limit.denies(these));
         let counter = match (first.enforcement, first.decision.degraded().is_some(), is_allowed) {
             (Enforcement::Live, false, true) => &line.allowed,
             (Enforcement::Live, false, false) => &line.denied,
@@ -176,7 +173,14 @@ pub(crate) fn count(snapshot: &Snapshot, decisions: &[LimitDecision]) {
             let capacity = limits.get(decision.limit as usize).map_or(0, tollbar::Policy::capacity);
             is_near(&decision.decision, capacity)
         };
-        if is_admitted && these.iter().any(is_near) {
+        let is_near = match first.alternative {
+            None => these.iter().any(is_near),
+            // As long as one of them has room, the rule has.
+            Some(_) => these
+                .chunk_by(|a, b| a.alternative == b.alternative)
+                .all(|limits| limits.iter().any(is_near)),
+        };
+        if is_admitted && is_near {
             add(&line.near_limit, 1);
         }
     }

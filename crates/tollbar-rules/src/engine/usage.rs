@@ -20,6 +20,10 @@ pub struct Usage {
     pub tier: Option<String>,
     /// False if the subject's latest request was under another tier. The subject has used this limit all the same.
     pub is_current: bool,
+    /// Which alternative of its rule the limit belongs to, counted from 1; `None` for a limit that holds by itself.
+    pub alternative: Option<u32>,
+    /// True for a limit with a `per` of its own: others may have used it.
+    pub has_own_per: bool,
     /// Tokens a window.
     pub limit: u64,
     /// The largest cost that would pass now.

@@ -51,12 +51,20 @@ impl fmt::Display for RuleExplanation {
 
 impl fmt::Display for LimitExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): ", self.text, self.algorithm)?;
+        if let Some(alternative) = self.alternative {
+            write!(f, "alternative {alternative}: ")?;
+        }
+        write!(f, "{} ({}", self.text, self.algorithm)?;
+        match &self.subject {
+            Some(subject) => write!(f, ", counts {subject}): ")?,
+            None => f.write_str("): ")?,
+        }
         match self.remaining {
             Some(remaining) => write!(f, "{remaining} of {} left", self.limit)?,
             None => f.write_str("not known")?,
         }
         let would = match (self.enforcement, self.would_pass) {
+            (Enforcement::Live, false) if self.alternative.is_some() => ", does not allow",
             (Enforcement::Live, true) => "",
             (Enforcement::Live, false) => ", denies",
             (Enforcement::Shadow, true) => ", in the shadow",
@@ -67,6 +75,9 @@ impl fmt::Display for LimitExplanation {
         f.write_str(would)?;
         if self.reserved > 0 {
             write!(f, ", {} reserved for more critical requests", self.reserved)?;
+        }
+        if self.would_pay {
+            f.write_str(", pays")?;
         }
         if self.binds {
             f.write_str(", binds")?;

@@ -7,7 +7,9 @@ use tollbar::{WarmUp, parse_duration};
 use super::node::Value;
 use super::reader::{Field, Fields, Reader};
 use crate::date::parse_offset;
-use crate::{AlgorithmKind, Criticality, Limit, LimitOptions, Reserve, TierLimits, Tiers};
+use crate::{
+    AlgorithmKind, Criticality, Limit, LimitOptions, Per, Reserve, RuleProblem, TierLimits, Tiers,
+};
 
 /// The options of a rule, which its limits inherit as far as they fit.
 #[derive(Debug)]
@@ -17,6 +19,17 @@ pub(super) struct InheritedOptions<'n> {
     option_fields: OptionFields<'n>,
     /// Which of them some limit has taken.
     used: [bool; OPTIONS.len()],
+}
+
+/// Which field a limit is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LimitOf {
+    /// `limit`: it inherits the rule's burst and warm-up.
+    Rule,
+    /// `any_of`.
+    Alternative { order: u8 },
+    /// `tiers`, `candidate` or `new_keys`.
+    Other,
 }
 
 type OptionFields<'n> = [Option<Field<'n>>; OPTIONS.len()];
@@ -90,8 +103,9 @@ impl<'n> InheritedOptions<'n> {
 
     /// The limits of the field `limit`.
     pub(super) fn limits(&mut self, reader: &mut Reader, field: &Field<'n>) -> Vec<Limit> {
+        let any_of = any_of(reader, field);
         let many = field.one_or_many();
-        if many.len() > 1 {
+        if many.len() > 1 || any_of.is_some() {
             let with_numbers = [
                 (option_field(&self.option_fields, "burst"), "the burst", "burst: 50"),
                 (
@@ -115,13 +129,50 @@ impl<'n> InheritedOptions<'n> {
                 return Vec::new();
             }
         }
-        many.iter().filter_map(|item| self.limit(reader, item, true)).collect()
+        if let Some(any_of) = any_of {
+            return self.alternatives(reader, &any_of);
+        }
+        many.iter().filter_map(|item| self.limit(reader, item, LimitOf::Rule)).collect()
     }
 
     /// The limits of the field `candidate`: `{ limit: 8/s }`.
     pub(super) fn candidate(&mut self, reader: &mut Reader, field: &Field<'n>) -> Vec<Limit> {
+        if let Some(any_of) = any_of(reader, field) {
+            return self.alternatives(reader, &any_of);
+        }
         let many = field.one_or_many();
-        many.iter().filter_map(|item| self.limit(reader, item, false)).collect()
+        many.iter().filter_map(|item| self.limit(reader, item, LimitOf::Other)).collect()
+    }
+
+    /// The limits of the field `any_of`: `[20/s, { limit: 1000/min, per: [] }]`. Each element is an alternative.
+    fn alternatives(&mut self, reader: &mut Reader, field: &Field<'n>) -> Vec<Limit> {
+        const EXAMPLE: &str = "such as `any_of: [20/s, { limit: 1000/min, per: [] }]`";
+        let Value::List(items) = &field.node.value else {
+            let found = field.node.value.describe();
+            reader
+                .refuse(field, format!("this is {found}: write a list of alternatives, {EXAMPLE}"));
+            return Vec::new();
+        };
+        match items.len() {
+            0 => reader.refuse(field, format!("`any_of` is empty: write alternatives, {EXAMPLE}")),
+            1 => reader.refuse(field, RuleProblem::SingleAlternative),
+            _ => {}
+        }
+        let mut limits = Vec::new();
+        for (order, item) in field.items().iter().enumerate() {
+            if matches!(&item.node.value, Value::List(limits) if limits.is_empty()) {
+                reader.refuse(
+                    item,
+                    "an alternative without a limit allows everything: write one, or leave it out",
+                );
+            }
+            // More than a number has room for are more than a rule may have.
+            let order = u8::try_from(order).unwrap_or(u8::MAX);
+            let of = LimitOf::Alternative { order };
+            limits
+                .extend(item.one_or_many().iter().filter_map(|item| self.limit(reader, item, of)));
+        }
+        limits
     }
 
     /// The field `tiers`.
@@ -143,18 +194,25 @@ impl<'n> InheritedOptions<'n> {
         tiers
     }
 
-    /// One limit: a text, or a mapping with options of its own. `is_rules_own` where it is of the field
-    /// `limit`.
-    fn limit(
-        &mut self,
-        reader: &mut Reader,
-        item: &Field<'n>,
-        is_rules_own: bool,
-    ) -> Option<Limit> {
+    /// One limit: a text, or a mapping with options of its own.
+    fn limit(&mut self, reader: &mut Reader, item: &Field<'n>, of: LimitOf) -> Option<Limit> {
+        let mut per = None;
         let (text, own, option_fields) = match &item.node.value {
             Value::Map(_) => {
+                if let Some(nested) = any_of(reader, item) {
+                    let message = match of {
+                        LimitOf::Alternative { .. } => "alternatives have no alternatives of their own: write these among \
+                                                        the others, or a list of limits that must all allow".to_owned(),
+                        _ => RuleProblem::AlternativesBesideLimits.to_string(),
+                    };
+                    reader.refuse(&nested, message);
+                    return None;
+                }
                 let mut fields = reader.fields(item, LIMIT_WHAT)?;
                 let limit = fields.take("limit");
+                if let LimitOf::Alternative { .. } = of {
+                    per = fields.take("per").map(|field| read_per(reader, &field));
+                }
                 let (options, option_fields) = take_options(reader, &mut fields);
                 let at = fields.at;
                 fields.finish(reader);
@@ -171,12 +229,15 @@ impl<'n> InheritedOptions<'n> {
             _ => (item.clone(), LimitOptions::default(), OptionFields::default()),
         };
         let written = reader.text(&text, LIMIT_WHAT)?;
-        let options = self.options.inherited_by(written, own, is_rules_own);
+        let options = self.options.inherited_by(written, own, of == LimitOf::Rule);
         for ((used, has), had) in self.used.iter_mut().zip(is_there(options)).zip(is_there(own)) {
             *used |= has && !had;
         }
         match Limit::new(written, options) {
-            Ok(limit) => Some(limit),
+            Ok(limit) => Some(match of {
+                LimitOf::Alternative { order } => limit.in_alternative(order, per),
+                _ => limit,
+            }),
             Err(error) => {
                 let of = error.field();
                 let field = option_field(&option_fields, of)
@@ -203,6 +264,34 @@ impl<'n> InheritedOptions<'n> {
     }
 }
 
+/// The field `any_of` of a mapping that has one.
+fn any_of<'n>(reader: &mut Reader, field: &Field<'n>) -> Option<Field<'n>> {
+    let Value::Map(_) = field.node.value else {
+        return None;
+    };
+    let mut fields = reader.fields(field, LIMIT_WHAT)?;
+    let any_of = fields.take("any_of")?;
+    fields.finish(reader);
+    Some(any_of)
+}
+
+/// The field `per`: whom a rule or a limit counts apart.
+pub(super) fn read_per(reader: &mut Reader, field: &Field<'_>) -> Vec<Per> {
+    let what = "attributes such as `[user, path]`, or `[]` for one counter for all";
+    let mut per = Vec::new();
+    for item in field.one_or_many() {
+        let Some(name) = reader.text(&item, what) else {
+            continue;
+        };
+        let part = Per::of_name(name);
+        if per.contains(&part) {
+            reader.refuse(&item, format!("`{name}` is there already: leave it out"));
+        }
+        per.push(part);
+    }
+    per
+}
+
 /// The field `new_keys`: a limit that inherits nothing from its rule.
 pub(super) fn new_keys(reader: &mut Reader, field: &Field<'_>) -> Option<Limit> {
     let mut own = InheritedOptions {
@@ -210,7 +299,7 @@ pub(super) fn new_keys(reader: &mut Reader, field: &Field<'_>) -> Option<Limit> 
         option_fields: OptionFields::default(),
         used: [false; OPTIONS.len()],
     };
-    own.limit(reader, field, false)
+    own.limit(reader, field, LimitOf::Other)
 }
 
 /// Where an option was written.

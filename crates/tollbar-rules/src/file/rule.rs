@@ -9,8 +9,8 @@ use super::reader::{Field, Fields, Reader};
 use crate::date::parse_instant;
 use crate::message::shorten;
 use crate::{
-    AccuracyError, Costs, Criticality, Exemption, Mode, OnMissing, OnOutage, Per, Rule,
-    RuleAccuracy, RuleWarning,
+    AccuracyError, Costs, Criticality, Exemption, Mode, OnMissing, OnOutage, Rule, RuleAccuracy,
+    RuleWarning,
 };
 
 /// Where the fields of a rule stand, for what is found only when all rules are together.
@@ -112,19 +112,7 @@ impl<'n> RuleReader<'_, 'n> {
 
     fn subject(&mut self, rule: &mut Rule) {
         if let Some(field) = self.take("per") {
-            let what = "attributes such as `[user, path]`, or `[]` for one counter for all";
-            let mut per = Vec::new();
-            for item in field.one_or_many() {
-                let Some(name) = self.reader.text(&item, what) else {
-                    continue;
-                };
-                let part = Per::of_name(name);
-                if per.contains(&part) {
-                    self.reader.refuse(&item, format!("`{name}` is there already: leave it out"));
-                }
-                per.push(part);
-            }
-            rule.per = per;
+            rule.per = limits::read_per(self.reader, &field);
         }
         if let Some(field) = self.take("missing") {
             rule.missing = self.reader.choice(&field, &OnMissing::NAMED).unwrap_or_default();

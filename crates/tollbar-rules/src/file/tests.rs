@@ -3,7 +3,7 @@
 mod schema;
 
 use super::*;
-use crate::{Criticality, Mode, OnMissing, OnOutage, Per, Request, TierLimits};
+use crate::{Criticality, Limit, Mode, OnMissing, OnOutage, Per, Request, TierLimits};
 
 /// The example of the reference, whole.
 const WHOLE: &str = r#"
@@ -473,6 +473,70 @@ const WRONG_RULES: &[(&str, &str)] = &[
         "tiers: { a: 10/s, b: { limit: 5/s, algorithm: sliding_window_log }, default: a }\n  accuracy: local(2)",
         "4:13: rules[0].accuracy: `5/s`: `sliding_window_log` is always counted exactly: write `accuracy: exact`, or count by a bucket, a fixed, calendar or sliding window",
     ),
+    (
+        "limit: { any_of: [] }",
+        "3:20: rules[0].limit.any_of: `any_of` is empty: write alternatives, such as `any_of: [20/s, { limit: 1000/min, per: [] }]`",
+    ),
+    (
+        "limit: { any_of: 20/s }",
+        "3:20: rules[0].limit.any_of: this is a single value: write a list of alternatives, such as `any_of: [20/s, { limit: 1000/min, per: [] }]`",
+    ),
+    (
+        "limit: { any_of: [20/s] }",
+        "3:20: rules[0].limit.any_of: `any_of` has one alternative: write a second one, or the limits without `any_of`",
+    ),
+    (
+        "limit: { any_of: [20/s, []] }",
+        "3:27: rules[0].limit.any_of[1]: an alternative without a limit allows everything: write one, or leave it out",
+    ),
+    (
+        "limit: { any_of: [20/s, { any_of: [5/s, 9/min] }] }",
+        "3:37: rules[0].limit.any_of[1].any_of: alternatives have no alternatives of their own: write these among the others, or a list of limits that must all allow",
+    ),
+    (
+        "limit: [50/h, { any_of: [20/s, 100/min] }]",
+        "3:27: rules[0].limit[1].any_of: `any_of` holds by itself: write the limits that stand beside it into each of its alternatives, or into a rule of their own",
+    ),
+    (
+        "limit: { any_of: [20/s, 100/min], burst: 5 }",
+        "3:37: rules[0].limit.burst: there is no field `burst` here: the fields are `any_of`",
+    ),
+    (
+        "limit: { any_of: [20/s, 100/min] }\n  burst: 5",
+        "4:10: rules[0].burst: the rule has several limits: write the burst with the one it is for, such as `{ limit: 10/s, burst: 50 }`",
+    ),
+    (
+        "limit: { limit: 20/s, per: [] }",
+        "3:25: rules[0].limit.per: there is no field `per` here: the fields are `limit`, `algorithm`, `burst`, `staggered`, `utc_offset`, `subwindows`, `warm_up`, `lease`, `queue`, `max_wait`, `reserve`",
+    ),
+    (
+        "limit: { any_of: [20/s, { limit: 9/s, per: [user, user] }] }",
+        "3:53: rules[0].limit.any_of[1].per[1]: `user` is there already: leave it out",
+    ),
+    (
+        "limit: { any_of: [20/s, { limit: 100/s, per: [client] }] }",
+        "3:10: rules[0].limit: `20/s` and `100/s` are in different alternatives and would count in one counter, because they have the same algorithm, window and `per`: write one of them with another window, or with a `per` of its own",
+    ),
+    (
+        "limit: { any_of: [20/s, [9/min, 60/min]] }",
+        "3:10: rules[0].limit: `9/min` and `60/min` have the same algorithm and window, so they would count together: keep the lower one",
+    ),
+    (
+        "limit: { any_of: [20/s, [1/min, 2/h, 3/2h, 4/3h], [5/day, 6/2days, 7/3days, 8/4days]] }",
+        "3:10: rules[0].limit: 9 limits are too many: write at most 8",
+    ),
+    (
+        "limit: { any_of: [20/s, 100/min] }\n  accuracy: conservative",
+        "4:13: rules[0].accuracy: `20/s`: alternatives are counted exactly, because which of them pays is decided in one place: write `accuracy: exact`, or leave it out",
+    ),
+    (
+        "limit: { any_of: [20/s, { limit: 9/s, per: [tenant] }] }\n  missing: deny",
+        "3:10: rules[0].limit: an alternative counts per `tenant`, which the rule does not: `missing: deny` is about the rule's `per` only, so write `tenant` there too, or `missing: shared`",
+    ),
+    (
+        "limit: { any_of: [3/s, 20/min] }\n  cost: { /a: 30 }",
+        "4:9: rules[0].cost: a cost of 30 can never be paid under `20/min`, which holds 20: write a lower cost, or a larger limit or burst",
+    ),
 ];
 
 #[test]
@@ -480,6 +544,36 @@ fn what_is_wrong_with_a_rule_is_named_too() {
     for (fields, message) in WRONG_RULES {
         refused_rule(fields, &format!("rules.yaml:{message}"));
     }
+}
+
+#[test]
+fn alternatives_are_read_in_all_their_forms() {
+    let file = parse(
+        "rules:
+         - name: a
+           algorithm: token_bucket
+           cost: { /report: 50 }
+           accuracy: exact
+           limit:
+             any_of: [5/s, [{ limit: 100/min, per: [] }, 60/h], { limit: 7/s, burst: 9, per: tenant }]
+         - { name: b, limit: { any_of: [[5/s, 100/min], [9/2s, 100/min]] } }",
+    );
+    let rule = &file.rules.rules()[0];
+    let said = |limit: &Limit| {
+        let per = limit.per().map(|per| per.iter().map(Per::name).collect::<Vec<_>>().join(","));
+        (limit.text().to_owned(), limit.alternative(), per, limit.policy().capacity())
+    };
+    let limits: Vec<_> = rule.limits.iter().map(said).collect();
+    let expected = [
+        ("5/s".to_owned(), Some(0), None, 5),
+        ("100/min".to_owned(), Some(1), Some(String::new()), 100),
+        ("60/h".to_owned(), Some(1), None, 60),
+        ("7/s".to_owned(), Some(2), Some("tenant".to_owned()), 9),
+    ];
+    assert_eq!(limits, expected);
+    let is_bucket = |limit: &Limit| limit.policy().algorithm().name() == "token_bucket";
+    assert!(rule.limits.iter().all(is_bucket), "the algorithm is the rule's");
+    assert_eq!(file.warnings, []);
 }
 
 #[test]

@@ -95,6 +95,12 @@ pub enum LimitAccuracyError {
         /// How many nodes share it.
         nodes: u64,
     },
+    /// It is one of alternatives.
+    #[error(
+        "alternatives are counted exactly, because which of them pays is decided in one place: write `accuracy: exact`, or \
+         leave it out"
+    )]
+    Alternatives,
 }
 
 impl RuleAccuracy {

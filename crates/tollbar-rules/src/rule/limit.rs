@@ -11,6 +11,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tollbar::{Concurrency, Period, Policy, PolicyError, Rate, RateError, WarmUp};
 
+use super::alternative::LimitPlace;
 use crate::rule::cost::whole_digits;
 use crate::{Criticality, Reserve, ReserveError};
 
@@ -74,6 +75,8 @@ pub struct Limit {
     text: Box<str>,
     options: LimitOptions,
     policy: Policy,
+    /// Set for one of alternatives.
+    pub(super) place: Option<Box<LimitPlace>>,
 }
 
 /// Why a text and its options are not a limit. Says what to write instead.
@@ -212,12 +215,12 @@ impl Limit {
             reserve.check(policy.capacity())?;
             policy.reserving(reserve.held_back(policy.capacity(), Criticality::Low))?;
         }
-        Ok(Self { text: text.into(), options, policy })
+        Ok(Self { text: text.into(), options, policy, place: None })
     }
 
     /// Returns a limit that was not written as a rule's: `policy`, and `text` to tell people of it.
     pub(crate) fn of_policy(text: &str, policy: Policy) -> Self {
-        Self { text: text.into(), options: LimitOptions::default(), policy }
+        Self { text: text.into(), options: LimitOptions::default(), policy, place: None }
     }
 
     /// A limit of the default algorithm: `10/s`.
@@ -253,7 +256,7 @@ impl Limit {
 /// Two limits are the same if they were written the same.
 impl PartialEq for Limit {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text && self.options == other.options
+        self.text == other.text && self.options == other.options && self.place == other.place
     }
 }
 

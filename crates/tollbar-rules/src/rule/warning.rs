@@ -4,6 +4,7 @@
 //! the same ones.
 
 use crate::message::nearest;
+use crate::rule::alternative::least_limit;
 use crate::{Conditions, Limit, Mode, PathPattern, Per, Rule, Test, TierLimits};
 
 /// Something about a rule that is allowed and probably not meant.
@@ -127,6 +128,16 @@ impl Warnings<'_> {
                 && let Some(message) = attribute_warning(name)
             {
                 self.warn("per", message);
+            }
+        }
+        let lists = [("limit", &rule.limits), ("candidate", &rule.candidate)];
+        for (field, limits) in lists {
+            for per in limits.iter().filter_map(Limit::per).flatten() {
+                if let Per::Attribute(name) = per
+                    && let Some(message) = attribute_warning(name)
+                {
+                    self.warn(field, message);
+                }
             }
         }
         for (at, (conditions, _)) in rule.costs.by_condition.iter().enumerate() {
@@ -268,7 +279,7 @@ impl Warnings<'_> {
         }
         let cost = rule.costs.highest();
         let is_too_small = |limit: &&Limit| limit.policy().capacity() < cost;
-        if let Some(limit) = rule.candidate.iter().find(is_too_small) {
+        if let Some(limit) = least_limit(&rule.candidate).filter(is_too_small) {
             let message = format!(
                 "a cost of {cost} can never be paid under the candidate `{}`: it will report such \
                  requests as never allowed",

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Limit, Rule, RuleSet};
+use crate::{Limit, Per, Rule, RuleSet};
 
 /// What became of the rules of one version in the next. Rules are the same if their identity is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,10 +91,8 @@ impl RuleChange {
             ("on_store_failure", before.on_store_failure == after.on_store_failure),
             ("exempt", before.exemptions == after.exemptions),
         ];
-        let old: Vec<_> = before.live_limits().map(Limit::counter_kind).collect();
-        // Another `per` is another key, and so another counter.
-        let is_fresh =
-            |limit: &&Limit| before.per != after.per || !old.contains(&limit.counter_kind());
+        let old: Vec<_> = before.live_limits().map(|limit| counter(before, limit)).collect();
+        let is_fresh = |limit: &&Limit| !old.contains(&counter(after, limit));
         Self {
             rule: Arc::clone(&after.name),
             fields: pairs.iter().filter(|(_, same)| !same).map(|(field, _)| *field).collect(),
@@ -105,6 +103,11 @@ impl RuleChange {
                 .collect(),
         }
     }
+}
+
+/// What tells counters of a rule apart. Another `per` is another key, and so another counter.
+fn counter<'l>(rule: &'l Rule, limit: &'l Limit) -> (&'l [Per], (&'l str, u64, u64)) {
+    (limit.per().unwrap_or(&rule.per), limit.counter_kind())
 }
 
 impl fmt::Display for Diff {
@@ -150,5 +153,18 @@ mod tests {
              (counters start fresh: 1/s)\n0 unchanged"
         );
         assert!(!diff.is_empty() && Diff::between(&before, &before).is_empty());
+    }
+
+    #[test]
+    fn alternatives_that_count_by_another_per_start_fresh() {
+        let before = rules("rules: [{ name: a, limit: [1/s, 9/h] }]");
+        let any_of =
+            rules("rules: [{ name: a, limit: { any_of: [1/s, { limit: 9/h, per: [] }] } }]");
+        let diff = Diff::between(&before, &any_of);
+        assert_eq!(diff.to_string(), "~ a: limit (counters start fresh: 9/h)\n0 unchanged");
+        let other =
+            rules("rules: [{ name: a, limit: { any_of: [{ limit: 9/h, per: [] }, 1/s] } }]");
+        let diff = Diff::between(&any_of, &other);
+        assert_eq!(diff.to_string(), "~ a: limit\n0 unchanged", "in another order");
     }
 }

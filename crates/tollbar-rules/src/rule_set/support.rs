@@ -41,7 +41,10 @@ fn unsupported<'a>(
         // A candidate is counted beside the rule's own limits.
         let is_beside_others = limits.len() > 1 || field == "candidate" && !limits.is_empty();
         let several = is_beside_others.then_some(Feature::SeveralCounters);
-        let missing = needs.chain(several).find_map(|feature| store.supports(feature).err());
+        let is_split = |limit: &Limit| rule.own_per(limit).is_some();
+        let split = limits.iter().any(is_split).then_some(Feature::SplitAlternatives);
+        let missing =
+            needs.chain(several).chain(split).find_map(|feature| store.supports(feature).err());
         missing.map(|error| (field, error))
     })
 }
@@ -85,6 +88,41 @@ rules:
   - { name: tiered, limit: 10/s, tiers: { gold: [20/s, 100/min] } }
   - { name: in_flight, algorithm: concurrency, limit: 5, lease: 30s }
 ";
+
+    /// A store that cannot decide under several keys at once, such as a Redis Cluster.
+    #[derive(Debug)]
+    struct SlotStore(MemoryStore);
+
+    impl Store for SlotStore {
+        fn supports(&self, feature: Feature<'_>) -> Result<(), StoreError> {
+            match feature {
+                Feature::SplitAlternatives => Err(feature.unsupported()),
+                feature => self.0.supports(feature),
+            }
+        }
+
+        fn decide<'a, 'e: 'a>(&'a self, batch: Batch<'a, 'e>) -> Reply<'a, ()> {
+            self.0.decide(batch)
+        }
+    }
+
+    #[test]
+    fn alternatives_under_several_keys_need_a_store_that_decides_them() {
+        let text = "
+rules:
+  - { name: month, limit: { any_of: [20/s, 1000 per calendar month] } }
+  - { name: pool, limit: { any_of: [20/s, { limit: 1000/min, per: [] }] } }
+  - { name: same, limit: { any_of: [20/s, { limit: 1000/min, per: [client] }] } }
+";
+        let rules = RuleFile::parse("rules.yaml", text).unwrap().rules;
+        let memory = || MemoryStore::builder().max_keys(1).build();
+        rules.check_support(&memory()).unwrap();
+        let errors = rules.check_support(&SlotStore(memory())).unwrap_err().errors;
+        let found: Vec<(&str, &str)> =
+            errors.iter().map(|error| (error.name.as_str(), error.field)).collect();
+        assert_eq!(found, [("pool", "limit")]);
+        assert!(errors[0].problem.to_string().contains("without a `per` of their own"));
+    }
 
     #[test]
     fn each_rule_that_a_store_cannot_count_is_named_with_what_to_write() {

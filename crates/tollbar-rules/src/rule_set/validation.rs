@@ -8,7 +8,8 @@ use super::{
     RuleProblem, RuleSetError,
 };
 use crate::hash::{HashedSet, hash_text};
-use crate::{Limit, Rule};
+use crate::rule::alternative::{alternatives, least_limit};
+use crate::{Limit, LimitAccuracyError, OnMissing, Rule, RuleAccuracy};
 
 /// Checks one rule after the other.
 pub(super) struct Validator<'r> {
@@ -176,15 +177,53 @@ impl<'r> Validator<'r> {
             self.refuse(field, RuleProblem::TooManyLimits { count: limits.len() });
             return;
         }
+        self.check_alternatives(field, limits);
+        let rule = self.rule;
         let counter = |limit: &Limit| {
             let algorithm = limit.policy().algorithm();
-            (algorithm.name(), algorithm.window_us(), algorithm.variant())
+            let kind = (algorithm.name(), algorithm.window_us(), algorithm.variant());
+            (kind, rule.own_per(limit).map(<[_]>::to_vec))
+        };
+        // Several alternatives may have one limit in common.
+        let is_common = |one: &Limit, other: &Limit| {
+            one.alternative() != other.alternative() && one.policy() == other.policy()
         };
         for (at, one) in limits.iter().enumerate() {
-            if let Some(other) = limits[..at].iter().find(|other| counter(other) == counter(one)) {
+            let is_same = |other: &&Limit| counter(other) == counter(one) && !is_common(one, other);
+            if let Some(other) = limits[..at].iter().find(is_same) {
+                let is_among_alternatives = one.alternative() != other.alternative();
                 let (one, other) = (other.text().to_owned(), one.text().to_owned());
-                self.refuse(field, RuleProblem::SameCounter { one, other });
+                self.refuse(
+                    field,
+                    if is_among_alternatives {
+                        RuleProblem::SameCounterInAlternatives { one, other }
+                    } else {
+                        RuleProblem::SameCounter { one, other }
+                    },
+                );
             }
+        }
+    }
+
+    fn check_alternatives(&mut self, field: &'static str, limits: &[Limit]) {
+        let rule = self.rule;
+        let is_one = |limit: &Limit| limit.alternative().is_some();
+        if !limits.iter().any(is_one) {
+            return;
+        }
+        let orders = alternatives(limits).map(|limits| limits[0].alternative().map(usize::from));
+        if !limits.iter().all(is_one) || !orders.enumerate().all(|(at, order)| order == Some(at)) {
+            self.refuse(field, RuleProblem::AlternativesBesideLimits);
+        } else if alternatives(limits).nth(1).is_none() {
+            self.refuse(field, RuleProblem::SingleAlternative);
+        }
+        if !matches!(rule.missing, OnMissing::Skip | OnMissing::Deny) {
+            return;
+        }
+        let own = limits.iter().filter_map(Limit::per).flatten();
+        if let Some(per) = { own }.find(|per| !rule.per.contains(per)) {
+            let (attribute, missing) = (per.name().to_owned(), rule.missing.name());
+            self.refuse(field, RuleProblem::MissingOfAlternative { attribute, missing });
         }
     }
 
@@ -208,7 +247,9 @@ impl<'r> Validator<'r> {
 
     fn check_costs(&mut self) {
         let cost = self.rule.costs.highest();
-        let least = self.rule.live_limits().min_by_key(|limit| limit.policy().capacity());
+        let rule = self.rule;
+        let lists = rule.all_tiers().filter_map(|tier| least_limit(rule.limits_of(tier)));
+        let least = lists.min_by_key(|limit| limit.policy().capacity());
         if let Some(limit) = least
             && limit.policy().capacity() < cost
         {
@@ -224,6 +265,13 @@ impl<'r> Validator<'r> {
         let Some(accuracy) = rule.accuracy else {
             return;
         };
+        if rule.has_alternatives() && accuracy != RuleAccuracy::Exact {
+            let source = LimitAccuracyError::Alternatives;
+            let limit = rule.all_limits().find(|limit| limit.alternative().is_some());
+            let limit = limit.map_or("any_of", Limit::text).to_owned();
+            self.refuse("accuracy", RuleProblem::Accuracy { limit, source });
+            return;
+        }
         for limit in rule.all_limits() {
             if let Err(source) =
                 accuracy.of_limit(limit.policy(), limit.options().reserve, node_count)

@@ -62,6 +62,8 @@ pub(crate) struct RuleFlags {
     pub(crate) has_reserves: bool,
     /// How critical it makes its requests.
     pub(crate) criticality: Option<Criticality>,
+    /// Some of its limits are alternatives.
+    pub(crate) has_alternatives: bool,
     /// None of its limits is lent or counted by nodes.
     pub(crate) is_exact: bool,
     /// Whoever is under it is under its own limits, whatever else is so.
@@ -77,6 +79,8 @@ pub(crate) struct RulePlan {
     accuracies: Box<[Accuracy]>,
     /// Shares of the rule's own limits.
     shares: Box<[Policy]>,
+    /// The place of each among alternatives; empty where all of them hold.
+    alternatives: Box<[AlternativePlan]>,
     /// In the order of the rule's tiers; `None` is unlimited.
     pub(super) tiers: Vec<Option<Policies>>,
     pub(super) default_tier: Option<usize>,
@@ -101,6 +105,16 @@ pub(crate) struct Policies {
     pub(crate) accuracies: Box<[Accuracy]>,
     /// This node's share of each, for when the store cannot answer.
     pub(crate) shares: Box<[Policy]>,
+    /// The place of each among alternatives; empty where all of them hold.
+    pub(crate) alternatives: Box<[AlternativePlan]>,
+}
+
+/// What a check needs of a limit that is one of alternatives.
+#[derive(Debug)]
+pub(crate) struct AlternativePlan {
+    pub(crate) order: u8,
+    /// How the subjects of a limit with a `per` of its own are written.
+    pub(crate) recipe: Option<Arc<Recipe>>,
 }
 
 /// How many requests of a key are remembered under a rule with `new_keys`, each for three hours. A key with few requests
@@ -150,7 +164,7 @@ impl CompiledRule {
         known: Option<(&Snapshot, ItemId)>,
     ) -> Self {
         let history = RuleHistory::carry_over(rule, known);
-        let own = Policies::new(&rule.limits, rule.identity(), counting);
+        let own = Policies::new(rule, &rule.limits, rule.identity(), counting);
         let core = RuleCore {
             priority: rule.priority,
             flags: RuleFlags::new(rule, counting),
@@ -191,12 +205,16 @@ impl RuleFlags {
             has_new_keys: rule.new_keys.is_some(),
             has_reserves: rule.all_limits().any(|limit| limit.options().reserve.is_some()),
             criticality: rule.criticality,
+            has_alternatives: rule.has_alternatives(),
             is_exact: counting.is_exact(),
             is_plain: false,
         };
         // A fallback that is the only one to match applies as any other rule does.
         let is_in_force = flags.is_enabled && flags.is_live && !flags.is_against_others;
-        let is_simple = !(flags.has_exemptions || flags.has_tiers || flags.has_candidate);
+        let is_simple = !(flags.has_exemptions
+            || flags.has_tiers
+            || flags.has_candidate
+            || flags.has_alternatives);
         let is_of_all = !(flags.has_permits || flags.has_new_keys || flags.has_reserves);
         let is_silent = flags.criticality.is_none();
         flags.is_plain = is_in_force && is_simple && is_of_all && is_silent;
@@ -215,7 +233,7 @@ impl RulePlan {
         let path_options = rules.path_options();
         let identity = rule.identity();
         let tier = |limits: &TierLimits| match limits {
-            TierLimits::Limits(limits) => Some(Policies::new(limits, identity, counting)),
+            TierLimits::Limits(limits) => Some(Policies::new(rule, limits, identity, counting)),
             TierLimits::Unlimited => None,
         };
         let default = rule.tiers.default.as_deref();
@@ -233,9 +251,10 @@ impl RulePlan {
             counting,
             accuracies: own.accuracies,
             shares: own.shares,
+            alternatives: own.alternatives,
             tiers: rule.tiers.limits.iter().map(|(_, limits)| tier(limits)).collect(),
             default_tier: rule.tiers.limits.iter().position(|(name, _)| Some(&**name) == default),
-            candidate: Policies::new(&rule.candidate, &candidate, counting),
+            candidate: Policies::new(rule, &rule.candidate, &candidate, counting),
             exemptions: index(exemptions.len() > LISTED_MAX, exemptions),
             costs: index(costs.len() > LISTED_MAX, costs),
             attributes_tested: attributes.into_iter().map(Box::from).collect(),
@@ -250,6 +269,14 @@ impl RulePlan {
         match tier {
             Tier::Rule => &self.shares,
             Tier::At(at) => self.tiers[at].as_ref().map_or(&[], |policies| &policies.shares),
+        }
+    }
+
+    /// The places of a tier's limits among alternatives; empty where all of them hold.
+    pub(crate) fn alternatives(&self, tier: Tier) -> &[AlternativePlan] {
+        match tier {
+            Tier::Rule => &self.alternatives,
+            Tier::At(at) => self.tiers[at].as_ref().map_or(&[], |policies| &policies.alternatives),
         }
     }
 
@@ -284,9 +311,9 @@ fn visits() -> Result<Policy, PolicyError> {
 }
 
 impl Policies {
-    fn new(limits: &[Limit], name: &str, counting: CountingPlan) -> Self {
-        let named = |limit: &Limit| limit.policy().clone().with_name(name);
-        let counted = CountedPolicies::new(limits, named, counting);
+    fn new(rule: &Rule, limits: &[Limit], name: &str, counting: CountingPlan) -> Self {
+        let whole = |limit: &Limit| limit.policy().clone();
+        let counted = CountedPolicies::new(rule, limits, name, whole, counting);
         let share = |(policy, accuracy): (&Policy, &Accuracy)| match accuracy {
             // It is a share already.
             Accuracy::Local => policy.clone(),
@@ -294,6 +321,12 @@ impl Policies {
         };
         let CountedPolicies { policies, accuracies } = counted;
         let shares = policies.iter().zip(&accuracies).map(share).collect();
-        Self { whole: policies, accuracies, shares }
+        let place = |limit: &Limit| {
+            let recipe = rule.own_per(limit).map(|per| Recipe::of_limit(per, rule));
+            Some(AlternativePlan { order: limit.alternative()?, recipe })
+        };
+        // Of all limits, or of none.
+        let alternatives = limits.iter().filter_map(place).collect();
+        Self { whole: policies, accuracies, shares, alternatives }
     }
 }

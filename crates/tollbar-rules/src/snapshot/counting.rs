@@ -33,6 +33,11 @@ impl CountingPlan {
         self.node_count
     }
 
+    /// How alternatives are counted: exactly, because which of them pays is decided in one place.
+    pub(super) fn exact(self) -> Self {
+        Self { accuracy: RuleAccuracy::Exact, ..self }
+    }
+
     /// Returns how a policy is counted, and the policy that is: this node's part where each has one. What cannot be
     /// counted as the rule says is counted exactly.
     fn counted(self, policy: Policy, reserve: Option<Reserve>) -> (Policy, Accuracy) {
@@ -46,13 +51,21 @@ impl CountingPlan {
 }
 
 impl CountedPolicies {
-    /// Counts the limits as `plan` says, under the policies that `policy` makes of them.
+    /// Counts the limits of a rule or of a tier. `policy_of` makes the policy of a limit, without a name. The counters are
+    /// kept under `base`, but for limits with a `per` of their own.
     pub(crate) fn new(
+        rule: &Rule,
         limits: &[Limit],
-        policy: impl Fn(&Limit) -> Policy,
+        base: &str,
+        policy_of: impl Fn(&Limit) -> Policy,
         plan: CountingPlan,
     ) -> Self {
-        let counted = |limit: &Limit| plan.counted(policy(limit), limit.options().reserve);
+        let is_plain = limits.iter().all(|limit| limit.alternative().is_none());
+        let plan = if is_plain { plan } else { plan.exact() };
+        let counted = |limit: &Limit| {
+            let policy = policy_of(limit).with_name(&rule.counter_name(base, limit));
+            plan.counted(policy, limit.options().reserve)
+        };
         let (policies, accuracies): (Vec<Policy>, Vec<Accuracy>) =
             limits.iter().map(counted).unzip();
         Self { policies: policies.into(), accuracies: accuracies.into() }

@@ -13,7 +13,7 @@ use crate::rule::subject::readable;
 use crate::rule::subject_text::{AddressText, read_address};
 use crate::rule_set::overrides::FACTORS_MAX;
 use crate::snapshot::counting::{CountedPolicies, CountingPlan};
-use crate::{Effect, Override, Request, Rule, TierLimits};
+use crate::{Effect, Limit, Override, Request, Rule, TierLimits};
 
 /// Bans and boosts, to be looked up.
 #[derive(Debug)]
@@ -241,11 +241,13 @@ impl BoostedLimits {
         let policies = self.policies.get_or_init(|| {
             let own = std::iter::once(&*rule.limits);
             let tiers = rule.tiers.limits.iter().map(|(_, limits)| TierLimits::limits(limits));
-            let boosted = |limits: &[crate::Limit]| {
-                let named = |limit: &crate::Limit| {
-                    limit.policy().boosted(self.factor_percent).with_name(rule.identity())
-                };
-                CountedPolicies::new(limits, named, counting)
+            // What is not counted by the rule's `per` is not the subject's own.
+            let policy_of = |limit: &Limit| match rule.own_per(limit) {
+                None => limit.policy().boosted(self.factor_percent),
+                Some(_) => limit.policy().clone(),
+            };
+            let boosted = |limits: &[Limit]| {
+                CountedPolicies::new(rule, limits, rule.identity(), policy_of, counting)
             };
             own.chain(tiers).map(boosted).collect()
         });

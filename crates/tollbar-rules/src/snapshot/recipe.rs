@@ -23,6 +23,16 @@ pub(crate) struct RecipeId(usize);
 pub(super) struct Recipes(HashSet<Arc<Recipe>>);
 
 impl Recipe {
+    /// The way of a limit that counts by a `per` of its own. What a request lacks of it is shared or an address, because
+    /// its rule is not applied, or denies, for want of what it cannot do without.
+    pub(super) fn of_limit(per: &[Per], rule: &Rule) -> Arc<Self> {
+        let missing = match rule.missing {
+            OnMissing::Skip | OnMissing::Deny => OnMissing::Shared,
+            missing => missing,
+        };
+        Arc::new(Self { per: per.into(), missing })
+    }
+
     pub(super) fn is_for(&self, rule: &Rule) -> bool {
         *self.per == *rule.per && self.missing == rule.missing
     }

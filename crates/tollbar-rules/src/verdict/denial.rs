@@ -145,7 +145,8 @@ impl Verdict {
             },
             DenialCode::CrossSlot => {
                 "The counters of this request lie in several slots of the Redis cluster: bring \
-                 them together with `colocate_by`, or send it without an id or a reservation"
+                 them together with `colocate_by`, or send it without an id or a reservation, \
+                 under rules without `any_of`"
                     .into()
             }
             DenialCode::Unsupported => "The store cannot do what this request asks of it".into(),

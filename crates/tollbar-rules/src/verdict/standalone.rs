@@ -34,7 +34,18 @@ impl StandaloneLimit {
         verdict.binding = Some(0);
         let (enforcement, source) = (Enforcement::Live, Source::Store);
         let (rule, tier, limit) = (0, u32::MAX, 0);
-        let limit = LimitDecision { rule, tier, limit, enforcement, source, cost, decision };
+        let (alternative, pays) = (None, decision.is_allowed());
+        let limit = LimitDecision {
+            rule,
+            tier,
+            limit,
+            enforcement,
+            source,
+            cost,
+            decision,
+            alternative,
+            pays,
+        };
         verdict.decisions.push(limit);
         verdict
     }

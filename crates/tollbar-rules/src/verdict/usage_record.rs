@@ -10,6 +10,7 @@ use tollbar::Timestamp;
 use tollbar::receipt::{Charge, Content};
 
 use crate::matcher::ItemId;
+use crate::rule::alternative::rule_of_counter;
 use crate::rule::subject::{KeyBuffer, readable, write_facts, write_key, write_text};
 use crate::verdict::{Enforcement, GLOBAL_BAN, StoredReason};
 use crate::{OnMissing, Per, Request, Rule, Verdict};
@@ -132,19 +133,23 @@ impl Verdict {
         let account = self.account(request);
         let is_admitted = self.is_allowed();
         let mut last: Option<ItemId> = None;
-        let mut tell = |at: ItemId, cost: u64| {
+        let mut tell = |at: ItemId, cost: u64, own_per: Option<&[Per]>| {
             // The limits of one rule stand side by side, and cost the same.
             if cost > 0 && last != Some(at) {
                 let amounts = UsageAmounts::of_request(cost, is_admitted, last.is_none());
                 last = Some(at);
                 let rule = self.snapshot.rule(at);
-                let key = subject_key(rule, request, &account);
+                let key = subject_key(rule, own_per, request, &account);
                 each(account.record(rule.identity(), &key, amounts));
             }
         };
-        let live = self.decisions.iter().filter(|limit| limit.enforcement == Enforcement::Live);
-        for limit in live.filter(|limit| limit.decision.is_allowed() == is_admitted) {
-            tell(limit.rule, limit.cost);
+        for limit in self.decisions().filter(|limit| limit.enforcement() == Enforcement::Live) {
+            // What is paid is the usage of the counter that was charged, and what is denied that of the rule's subject.
+            if limit.is_paid() {
+                tell(limit.inner.rule, limit.cost(), limit.rule().own_per(limit.limit()));
+            } else if !is_admitted && limit.denies() {
+                tell(limit.inner.rule, limit.cost(), None);
+            }
         }
         match self.reason {
             StoredReason::Unlimited(at)
@@ -152,7 +157,7 @@ impl Verdict {
             | StoredReason::MissingAttribute { rule: at, .. }
             | StoredReason::InvalidCost { rule: at }
             | StoredReason::Banned { rule: Some(at), .. } => {
-                tell(at, self.snapshot.cost(at, request));
+                tell(at, self.snapshot.cost(at, request), None);
             }
             StoredReason::Banned { rule: None, .. } => {
                 let amounts = UsageAmounts::of_request(request.cost(), false, true);
@@ -197,8 +202,8 @@ impl Verdict {
             note.extend(part);
         }
         let mut last: Option<ItemId> = None;
-        // A shadow that denies has paid nothing, and is not among the charges.
-        let paid = self.decisions.iter().filter(|limit| limit.decision.is_allowed());
+        // A shadow that denies has paid nothing, and neither have alternatives but one: they are not among the charges.
+        let paid = self.decisions.iter().filter(|limit| limit.pays && limit.decision.is_allowed());
         for (place, limit) in (0..u8::MAX).zip(paid) {
             let is_live = limit.enforcement == Enforcement::Live;
             if is_live && limit.cost > 0 && last.replace(limit.rule) != Some(limit.rule) {
@@ -234,7 +239,8 @@ pub(crate) fn meter_settlement(
         }
         let mut subject = KeyBuffer::from_slice(key);
         bound_key(&mut subject);
-        each(at, account.record(policy.name().unwrap_or_default(), &subject, amounts));
+        let rule = rule_of_counter(policy.name().unwrap_or_default());
+        each(at, account.record(rule, &subject, amounts));
     }
 }
 
@@ -275,8 +281,14 @@ pub fn meter_standalone(
 }
 
 /// Whom a rule counts. A request that lacks what the rule cannot do without is nobody in particular.
-fn subject_key(rule: &Rule, request: &Request<'_>, account: &Account<'_>) -> KeyBuffer {
-    if rule.per == [Per::Client] {
+fn subject_key(
+    rule: &Rule,
+    own_per: Option<&[Per]>,
+    request: &Request<'_>,
+    account: &Account<'_>,
+) -> KeyBuffer {
+    let per = own_per.unwrap_or(&rule.per);
+    if *per == [Per::Client] {
         return account.client.clone();
     }
     let missing = match rule.missing {
@@ -284,7 +296,7 @@ fn subject_key(rule: &Rule, request: &Request<'_>, account: &Account<'_>) -> Key
         OnMissing::Shared | OnMissing::Skip | OnMissing::Deny => OnMissing::Shared,
     };
     let mut key = KeyBuffer::new();
-    write_key(&rule.per, missing, request, &mut key);
+    write_key(per, missing, request, &mut key);
     bound_key(&mut key);
     key
 }

@@ -98,7 +98,26 @@ fn limit() -> impl Strategy<Value = Value> {
 }
 
 fn limits() -> impl Strategy<Value = Value> {
-    prop_oneof![3 => limit(), 1 => vec(limit(), 1..4).prop_map(Value::Array)]
+    prop_oneof![
+        3 => limit(),
+        1 => vec(limit(), 1..4).prop_map(Value::Array),
+        1 => vec(alternative(), 2..4).prop_map(|any_of| json!({ "any_of": any_of })),
+    ]
+}
+
+fn alternative() -> impl Strategy<Value = Value> {
+    let per = of(select(vec![json!([]), json!(["tenant"]), json!(["client", "path"])]));
+    let limit =
+        (limit(), per).prop_map(|(limit, per): (Value, Option<Value>)| match (limit, per) {
+            (limit, None) => limit,
+            (Value::Object(mut fields), Some(per)) => {
+                fields.insert("per".to_owned(), per);
+                Value::Object(fields)
+            }
+            (text, Some(per)) => json!({ "limit": text, "per": per }),
+        });
+    let limit = limit.boxed();
+    prop_oneof![3 => limit.clone(), 1 => vec(limit, 1..3).prop_map(Value::Array)]
 }
 
 fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {

@@ -107,13 +107,26 @@ fn limit() -> impl Strategy<Value = String> {
     ]
 }
 
+/// How many limits a rule has, and whether a request pays one of them or both.
+#[derive(Debug, Clone, Copy)]
+enum LimitCount {
+    One,
+    Two,
+    Alternatives,
+}
+
 /// A file with one rule `a` for `path` and, if that is not all, another that is always exact; and the tier of requests.
 fn file() -> impl Strategy<Value = (String, Option<&'static str>)> {
     let accuracy = select(vec!["exact", "local", "local", "conservative"]);
     let failure = select(vec!["allow", "deny", "local", "shed", "{ shed: low }"]);
-    let parts = (limit(), limit(), any::<bool>(), any::<bool>(), accuracy, failure, 1_u64..5);
+    let count = select(vec![LimitCount::One, LimitCount::Two, LimitCount::Alternatives]);
+    let parts = (limit(), limit(), count, any::<bool>(), accuracy, failure, 1_u64..5);
     parts.prop_map(|(one, other, has_two, has_tier, accuracy, failure, nodes)| {
-        let limits = if has_two { format!("[{one}, {other}]") } else { one.clone() };
+        let limits = match has_two {
+            LimitCount::One => one.clone(),
+            LimitCount::Two => format!("[{one}, {other}]"),
+            LimitCount::Alternatives => format!("{{ any_of: [{one}, {other}] }}"),
+        };
         let (fields, tier) = if has_tier {
             (format!("limit: 9/s, tiers: {{ gold: {limits} }}"), Some("gold"))
         } else {
@@ -184,12 +197,13 @@ proptest! {
 
     #[test]
     fn a_client_that_always_asks_gets_at_least_what_is_stated(
-        limit in plain_limit(),
+        (one, other) in (plain_limit(), proptest::option::of(plain_limit())),
         accuracy in select(vec!["exact", "local"]),
         failure in select(vec!["allow", "deny", "local", "shed"]),
         nodes in 1_u64..4,
         is_down in any::<bool>(),
     ) {
+        let limit = other.map_or_else(|| one.clone(), |other| format!("{{ any_of: [{one}, {other}] }}"));
         let text = format!(
             "nodes: {nodes}\naccuracy: {accuracy}\n\
              rules: [{{ name: a, per: [], limit: {limit}, on_store_failure: {failure} }}]"

@@ -4,6 +4,7 @@
 
 mod accuracy;
 mod ahead_of_clock;
+mod alternatives;
 mod bounds;
 mod bypass;
 mod changes_under_load;

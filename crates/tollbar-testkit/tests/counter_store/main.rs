@@ -106,7 +106,12 @@ fn is_unsupported<T>(answer: &Result<T, StoreError>) -> bool {
 fn backend_of_one_key_per_swap_declares_what_it_cannot_do() {
     let store = single_key_store(&ManualClock::at(NOW));
     let policy = Policy::token_bucket("4/min").unwrap();
-    for feature in [Feature::SeveralCounters, Feature::RequestIds, Feature::Reservations] {
+    for feature in [
+        Feature::SeveralCounters,
+        Feature::SplitAlternatives,
+        Feature::RequestIds,
+        Feature::Reservations,
+    ] {
         assert!(is_unsupported(&store.supports(feature)), "{feature:?}");
     }
     for feature in [Feature::Refunds, Feature::Resets, Feature::Policy(&policy)] {

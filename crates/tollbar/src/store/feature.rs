@@ -16,6 +16,8 @@ pub enum Feature<'a> {
     Policy(&'a Policy),
     /// Charges one request to several counters: all of them or none.
     SeveralCounters,
+    /// Decides [alternatives](crate::store::Alternative) that are counted under different keys.
+    SplitAlternatives,
     /// Charges a request once however often it is sent: [`Batch::once`](crate::Batch::once).
     RequestIds,
     /// Charges now and settles later: [`Batch::held`](crate::Batch::held) and
@@ -39,6 +41,10 @@ impl Feature<'_> {
             Self::SeveralCounters => {
                 "this store cannot charge several counters all or none: use one limit per request, or \
                  another store"
+            }
+            Self::SplitAlternatives => {
+                "this store cannot decide alternatives that are counted under different keys: count all of them by the \
+                 same attributes, without a `per` of their own, or use another store"
             }
             Self::RequestIds => {
                 "this store cannot remember request ids: send requests without an id, or use another \

@@ -61,7 +61,7 @@ struct LimitDecisionRow {
     rule: UntrustedText,
     text: UntrustedText,
     badge: Option<&'static str>,
-    /// How exactly it is counted, unless it is exact; or where the decision came from.
+    /// Which alternative it belongs to, how exactly it is counted unless it is exact, or where the decision came from.
     accuracy: Option<UntrustedText>,
     passes: bool,
     binds: bool,
@@ -297,11 +297,20 @@ impl RuleFateRow {
 
 /// Says how exactly a limit is counted, unless its rule asks for nothing but exact counting.
 fn accuracy(limit: &LimitExplanation) -> Option<String> {
+    let alternative = alternative_note(limit.alternative, limit.would_pay, "would pay");
     if limit.accuracy.written == RuleAccuracy::Exact {
-        return None;
+        return alternative;
     }
     let held = limit.held_tokens.map(|tokens| format!("; {tokens} tokens held here"));
-    Some(format!("{}{}", limit.accuracy, held.unwrap_or_default()))
+    let accuracy = format!("{}{}", limit.accuracy, held.unwrap_or_default());
+    Some(alternative.map_or_else(|| accuracy.clone(), |note| format!("{note}; {accuracy}")))
+}
+
+/// Says which alternative of its rule a limit belongs to, and whether that is the one that pays.
+fn alternative_note(alternative: Option<u32>, pays: bool, verb: &str) -> Option<String> {
+    let alternative = alternative?;
+    let pays = if pays { format!(", {verb}") } else { String::new() };
+    Some(format!("alternative {alternative}{pays}"))
 }
 
 /// Says where a decision came from, if it did not come from the store.
@@ -340,7 +349,10 @@ fn limits(verdict: &Verdict) -> Vec<LimitDecisionRow> {
             } else {
                 badge(rule_decision.enforcement())
             },
-            accuracy: source_note(rule_decision.source()),
+            accuracy: source_note(rule_decision.source()).or_else(|| {
+                let (alternative, pays) = (rule_decision.alternative(), rule_decision.is_paid());
+                alternative_note(alternative, pays, "paid").map(UntrustedText::new)
+            }),
             passes: decision.is_allowed(),
             cost: Count(rule_decision.cost()),
             remaining: or_dash(rule_decision.remaining().map(Count)),

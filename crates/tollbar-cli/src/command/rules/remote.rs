@@ -44,12 +44,20 @@ pub(super) fn limits_of(rule: &Rule) -> String {
     if rule.unlimited {
         return "unlimited".to_owned();
     }
-    let limits: Vec<&str> = rule.limits.iter().map(tollbar_rules::Limit::text).collect();
+    let alternatives = rule
+        .limits
+        .chunk_by(|a, b| a.alternative().is_some() && a.alternative() == b.alternative());
+    let text = |limits: &[tollbar_rules::Limit]| {
+        limits.iter().map(tollbar_rules::Limit::text).collect::<Vec<_>>().join(" and ")
+    };
+    let limits: Vec<String> = alternatives.map(text).collect();
+    let is_any_of = rule.limits.iter().any(|limit| limit.alternative().is_some());
+    let separator = if is_any_of { ", else " } else { ", " };
     let tiers = rule.tiers.limits.iter().map(|(name, _)| &**name).collect::<Vec<_>>().join(", ");
     match (limits.is_empty(), tiers.is_empty()) {
-        (_, true) => limits.join(", "),
+        (_, true) => limits.join(separator),
         (true, false) => format!("by tier: {tiers}"),
-        (false, false) => format!("{}; by tier: {tiers}", limits.join(", ")),
+        (false, false) => format!("{}; by tier: {tiers}", limits.join(separator)),
     }
 }
 

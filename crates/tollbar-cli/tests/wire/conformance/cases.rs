@@ -46,6 +46,26 @@ pub(crate) const CASES: &[Case] = &[
             send("post", "/methods/x").denied("writes", (0, 1)),
         ],
     ),
+    case(
+        "beyond its own quota a client is paid for by the pool",
+        &[
+            // Three are left of the pool: a request pays one alternative, and the largest speaks.
+            get("/pooled/a").passes("pooled", (3, 3)),
+            get("/pooled/a").passes("pooled", (3, 3)),
+            get("/pooled/a").passes("pooled", (2, 3)),
+            get("/pooled/a").with(&[("user", "8")]).passes("pooled", (2, 3)),
+        ],
+    ),
+    case(
+        "a client is denied if neither its quota nor the pool has any left",
+        &[
+            get("/pooled/a").passes("pooled", (1, 3)),
+            get("/pooled/a").passes("pooled", (0, 3)),
+            get("/pooled/a").denied("pooled", (0, 3)),
+            get("/pooled/a").with(&[("user", "8")]).passes("pooled", (0, 2)),
+            get("/pooled/a").with(&[("user", "8")]).denied("pooled", (0, 3)),
+        ],
+    ),
     case("a method that no rule names is not limited", &[send("DELETE", "/methods/x").free()]),
     case(
         "a path is matched whole",

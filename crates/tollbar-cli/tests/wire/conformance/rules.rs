@@ -63,6 +63,9 @@ rules:
   - { name: small, match: { path: /several/** }, limit: 2/day, burst: 2 }
   - { name: large, match: { path: /several/** }, limit: 5/day, burst: 5 }
   - { name: twice, match: { path: /twice/** }, limit: [{ limit: 9/day, burst: 9 }, { limit: 8/year, burst: 2 }] }
+  - name: pooled
+    match: { path: /pooled/** }
+    limit: { any_of: [{ limit: 2/day, burst: 2 }, { limit: 3/day, burst: 3, per: [] }] }
   - name: priced
     match: { path: /priced/** }
     limit: 10/day

@@ -61,6 +61,8 @@ fn decision(rule_decision: &RuleDecision<'_>) -> v1::Decision {
         retry_after: decision.denied().and_then(|denial| denial.retry_after()).map(duration),
         reset_at: rule_decision.reset_at().map(timestamp),
         source: source(rule_decision.source()).into(),
+        alternative: rule_decision.alternative().unwrap_or_default(),
+        paid: rule_decision.alternative().is_some() && rule_decision.is_paid(),
     }
 }
 
@@ -107,6 +109,9 @@ fn explained_limit(limit: LimitExplanation) -> v1::ExplainedLimit {
         would_pass: limit.would_pass,
         binds: limit.binds,
         accuracy: Some(limit_accuracy(&limit.accuracy, limit.held_tokens)),
+        alternative: limit.alternative.unwrap_or_default(),
+        would_pay: limit.would_pay,
+        subject: limit.subject.unwrap_or_default(),
     }
 }
 

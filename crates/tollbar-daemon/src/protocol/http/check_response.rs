@@ -102,6 +102,12 @@ pub(crate) struct Decision<'v> {
     /// for permits.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     reset_at: Option<Rfc3339>,
+    /// Which alternative of its rule the limit belongs to, counted from 1. Absent for a limit that holds by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alternative: Option<u32>,
+    /// Whether the request has paid this alternative. Absent for a limit that holds by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paid: Option<bool>,
 }
 
 /// The reason of a verdict.
@@ -320,6 +326,8 @@ impl<'v> Decision<'v> {
             remaining: rule_decision.remaining(),
             retry_after_ms: decision.denied().and_then(|denial| denial.retry_after()).map(millis),
             reset_at: rule_decision.reset_at().map(Rfc3339),
+            alternative: rule_decision.alternative(),
+            paid: rule_decision.alternative().map(|_| rule_decision.is_paid()),
         }
     }
 }

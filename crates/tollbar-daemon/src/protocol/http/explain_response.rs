@@ -75,6 +75,15 @@ struct LimitRow<'e> {
     binds: bool,
     /// How exactly it is counted.
     accuracy: AccuracyRow<'e>,
+    /// Which alternative of its rule it belongs to, counted from 1. Absent for a limit that holds by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alternative: Option<u32>,
+    /// Whether the request would pay this alternative now. Absent for a limit that holds by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_pay: Option<bool>,
+    /// Whom it counts. Absent for a limit that counts whom its rule does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'e str>,
 }
 
 /// How exactly a limit is counted, and what that costs.
@@ -161,6 +170,9 @@ impl<'e> LimitRow<'e> {
             would_pass: limit.would_pass,
             binds: limit.binds,
             accuracy: AccuracyRow::new(&limit.accuracy, limit.held_tokens),
+            alternative: limit.alternative,
+            would_pay: limit.alternative.map(|_| limit.would_pay),
+            subject: limit.subject.as_deref(),
         }
     }
 }

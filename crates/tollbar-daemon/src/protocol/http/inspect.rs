@@ -96,6 +96,9 @@ struct LimitUsage {
     /// The time that it takes to earn `limit` tokens, rounded up: the window, but 100 for `0.01/s`. 0 for permits, which
     /// have no window.
     window_seconds: u64,
+    /// Which alternative of its rule the limit belongs to, counted from 1. Absent for a limit that holds by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alternative: Option<u32>,
 }
 
 /// A rule under which a subject has several counters. The question does not say which one it is about.
@@ -139,6 +142,7 @@ impl LimitUsage {
             remaining: Some(usage.remaining),
             reset_at: Some(Rfc3339(usage.reset_at)),
             window_seconds: usage.window.as_millis().div_ceil(1_000) as u64,
+            alternative: usage.alternative,
         }
     }
 
@@ -154,6 +158,7 @@ impl LimitUsage {
             reset_at: decision.reset_at().map(Rfc3339),
             window_seconds: decision.limit().policy().limit_window().as_millis().div_ceil(1_000)
                 as u64,
+            alternative: decision.alternative(),
         }
     }
 }

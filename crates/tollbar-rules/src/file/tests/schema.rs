@@ -144,6 +144,13 @@ const READER_ONLY: &[&str] = &[
     "limit: 10/s\n  accuracy: local(11)",
     "limit: 1000/s\n  burst: 10\n  accuracy: conservative",
     "tiers: { a: 10/s, b: { limit: 5/s, algorithm: sliding_window_log }, default: a }\n  accuracy: local(2)",
+    "limit: { any_of: [20/s, 100/min] }\n  burst: 5",
+    "limit: { any_of: [20/s, { limit: 100/s, per: [client] }] }",
+    "limit: { any_of: [20/s, [9/min, 60/min]] }",
+    "limit: { any_of: [20/s, [1/min, 2/h, 3/2h, 4/3h], [5/day, 6/2days, 7/3days, 8/4days]] }",
+    "limit: { any_of: [20/s, 100/min] }\n  accuracy: conservative",
+    "limit: { any_of: [20/s, { limit: 9/s, per: [tenant] }] }\n  missing: deny",
+    "limit: { any_of: [3/s, 20/min] }\n  cost: { /a: 30 }",
 ];
 
 #[test]

@@ -143,6 +143,14 @@ fn decision(decision: &Decision<'_>, out: &mut JsonWriter<'_>) {
     out.number_or_null(decision.retry_after_ms);
     out.put(",\"resetAt\":");
     out.instant_or_null(decision.reset_at);
+    if let Some(alternative) = decision.alternative {
+        out.put(",\"alternative\":");
+        out.number(alternative.into());
+    }
+    if let Some(paid) = decision.paid {
+        out.put(",\"paid\":");
+        out.boolean(paid);
+    }
     out.put("}");
 }
 
@@ -195,6 +203,7 @@ rules:
   - { name: open, match: { path: /open }, unlimited: true }
   - { name: lacking, match: { path: /lacking }, per: [tenant], missing: deny, limit: 1/day }
   - { name: exempting, match: { path: /exempt }, exempt: [{ user: '7' }], limit: 1/day }
+  - { name: pooled, match: { path: /pooled }, limit: { any_of: [1/day, { limit: 9/day, per: [] }] } }
   - { name: jobs, match: { path: /j }, algorithm: concurrency, limit: 1, lease: 30s }
 ";
 
@@ -202,7 +211,8 @@ rules:
     fn what_is_written_by_hand_is_what_serde_writes() {
         let engine = Engine::new(RuleFile::parse("rules.yaml", RULES).unwrap().rules);
         let mut seen = 0;
-        for path in ["/tiers", "/open", "/lacking", "/exempt", "/j", "/none"] {
+        let mut words = String::new();
+        for path in ["/tiers", "/open", "/lacking", "/exempt", "/j", "/pooled", "/none"] {
             for tier in ["a\"b", "c\\d", "staff", "other"] {
                 for cost in [0, 1, 1, 1, 100] {
                     let attributes = [("user", "7"), ("tier", tier)];
@@ -225,11 +235,20 @@ rules:
                         let by_hand = String::from_utf8(by_hand).unwrap();
                         assert_eq!(by_hand, serde_json::to_string(&check_response).unwrap());
                         seen += by_hand.len();
+                        words += &by_hand;
                     }
                 }
             }
         }
         assert!(seen > 10_000);
+        for paid in [
+            "\"alternative\":1,\"paid\":true},",
+            "\"alternative\":1,\"paid\":false},",
+            "\"alternative\":2,\"paid\":true}]",
+            "\"alternative\":2,\"paid\":false}]",
+        ] {
+            assert!(words.contains(paid), "{paid}");
+        }
     }
 
     #[test]
