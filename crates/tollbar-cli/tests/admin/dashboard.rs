@@ -434,6 +434,21 @@ fn a_global_ban_is_named_in_the_log_the_live_view_and_the_explanation() {
 }
 
 #[test]
+fn an_explanation_shows_how_critical_a_request_is_and_what_is_reserved_for_others() {
+    let scratch = Scratch::new("dashboard-criticality");
+    let rules = "rules:
+      - { name: exports, match: { path: /exports }, criticality: low, priority: 9 }
+      - { name: all, per: [user], limit: 100/day, reserve: { critical: 10%, normal: 20% } }";
+    let (daemon, token) = started(&scratch, rules);
+    let admin = WebSession::signed_in(&daemon, &token);
+    let page = admin.get("/explain?path=/exports&attributes=user=1");
+    assert!(page.contains("low, by rule `exports`"), "{page}");
+    assert!(page.contains("30 reserved for more critical requests"), "{page}");
+    let page = admin.get("/explain?path=/other&attributes=user=1");
+    assert!(page.contains("10 reserved for more critical requests"), "{page}");
+}
+
+#[test]
 fn a_key_of_the_list_is_the_key_that_is_counted() {
     let scratch = Scratch::new("dashboard-keys");
     let rules = "rules:

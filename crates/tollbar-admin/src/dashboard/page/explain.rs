@@ -61,8 +61,9 @@ struct LimitDecisionRow {
     rule: UntrustedText,
     text: UntrustedText,
     badge: Option<&'static str>,
-    /// Which alternative it belongs to, how exactly it is counted unless it is exact, or where the decision came from.
-    accuracy: Option<UntrustedText>,
+    /// Which alternative it belongs to, what of it is reserved, how exactly it is counted unless it is exact, or where the
+    /// decision came from.
+    note: Option<UntrustedText>,
     passes: bool,
     binds: bool,
     cost: Count,
@@ -235,6 +236,8 @@ impl ExplanationPanel {
             "As rules see it",
             format!("{} {}", explanation.method, explanation.path),
         )];
+        let Explanation { criticality, criticality_why, .. } = explanation;
+        facts.push(Fact::new("Criticality", format!("{}, {criticality_why}", criticality.name())));
         facts.extend(
             explanation.store_error.as_ref().map(|error| Fact::new("Store", error.clone())),
         );
@@ -243,7 +246,7 @@ impl ExplanationPanel {
                 rule: UntrustedText::new(&*rule.name),
                 text: UntrustedText::new(&*limit.text),
                 badge: badge(limit.enforcement),
-                accuracy: accuracy(limit).map(UntrustedText::new),
+                note: notes(limit).map(UntrustedText::new),
                 passes: limit.would_pass,
                 binds: limit.binds,
                 cost: Count(rule.cost),
@@ -295,15 +298,18 @@ impl RuleFateRow {
     }
 }
 
-/// Says how exactly a limit is counted, unless its rule asks for nothing but exact counting.
-fn accuracy(limit: &LimitExplanation) -> Option<String> {
+/// Says which alternative a limit is, what of it is reserved for more critical requests, and how exactly it is counted
+/// unless its rule asks for nothing but exact counting.
+fn notes(limit: &LimitExplanation) -> Option<String> {
     let alternative = alternative_note(limit.alternative, limit.would_pay, "would pay");
-    if limit.accuracy.written == RuleAccuracy::Exact {
-        return alternative;
-    }
-    let held = limit.held_tokens.map(|tokens| format!("; {tokens} tokens held here"));
-    let accuracy = format!("{}{}", limit.accuracy, held.unwrap_or_default());
-    Some(alternative.map_or_else(|| accuracy.clone(), |note| format!("{note}; {accuracy}")))
+    let reserved = (limit.reserved > 0)
+        .then(|| format!("{} reserved for more critical requests", limit.reserved));
+    let accuracy = (limit.accuracy.written != RuleAccuracy::Exact).then(|| {
+        let held = limit.held_tokens.map(|tokens| format!("; {tokens} tokens held here"));
+        format!("{}{}", limit.accuracy, held.unwrap_or_default())
+    });
+    let notes: Vec<String> = [alternative, reserved, accuracy].into_iter().flatten().collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
 }
 
 /// Says which alternative of its rule a limit belongs to, and whether that is the one that pays.
@@ -349,7 +355,7 @@ fn limits(verdict: &Verdict) -> Vec<LimitDecisionRow> {
             } else {
                 badge(rule_decision.enforcement())
             },
-            accuracy: source_note(rule_decision.source()).or_else(|| {
+            note: source_note(rule_decision.source()).or_else(|| {
                 let (alternative, pays) = (rule_decision.alternative(), rule_decision.is_paid());
                 alternative_note(alternative, pays, "paid").map(UntrustedText::new)
             }),
