@@ -230,8 +230,6 @@ mod tests {
     use super::*;
     use crate::{Outcome, Policy, Timestamp};
 
-    const ALLOW_3: Outcome = Outcome::Allow;
-
     fn decision(outcome: Outcome, remaining: u64) -> Decision {
         Decision::new(outcome, 10, remaining, Timestamp::ZERO)
     }
@@ -241,7 +239,7 @@ mod tests {
     }
 
     fn allow(remaining: u64) -> Decision {
-        decision(ALLOW_3, remaining)
+        decision(Outcome::Allow, remaining)
     }
 
     /// A group of alternatives, each of which is a list of decisions.
