@@ -65,6 +65,9 @@ pub trait Store: Any + fmt::Debug + Send + Sync + 'static {
     /// With [`Charge::AllOrNone`] either every enforced entry allows and all are charged, or
     /// nothing is. With [`Charge::Independent`] each entry is decided and charged by itself.
     ///
+    /// Of [alternatives](Alternative), the first that allows is charged, and [`mark_unused`] says of the entries which
+    /// ones are not.
+    ///
     /// A batch of all or none may be charged [once](Batch::once): sent again, it gets the answer it
     /// got when it was allowed, and pays nothing. It may be [held](Batch::held): then, if it is
     /// allowed, it can be settled. A store without [`Feature::RequestIds`] or
