@@ -78,10 +78,19 @@ fn every_panel_asks_what_prometheus_understands() {
 
 #[test]
 fn everything_that_is_deployed_asks_for_what_the_daemon_counts() {
-    let daemon = Daemon::start(&[]);
-    daemon.check("7");
-    let scrape = Scrape::fetch(&daemon, "");
-    let served: BTreeSet<&str> = scrape.names().collect();
+    let in_memory = Daemon::start(&[]);
+    // Some metrics are of shared stores only.
+    let scratch = Scratch::new("deployed-metrics");
+    let rules = "rules: [{ name: lent, limit: 100/s, burst: 1000, accuracy: conservative }]";
+    let (rules, redis) = (scratch.file("rules.yaml", rules), RedisProcess::start());
+    let url = redis.url();
+    let store = ["--store", &url, "--store-raw-keys", "--store-deadline", "5s"];
+    let in_redis = Daemon::start(&[&store[..], &["--rules", &rules]].concat());
+    let scrapes = [&in_memory, &in_redis].map(|daemon| {
+        daemon.check("7");
+        Scrape::fetch(daemon, "")
+    });
+    let served: BTreeSet<&str> = scrapes.iter().flat_map(Scrape::names).collect();
     for file in ["prometheus/alerts.yaml", "prometheus/alerts_test.yaml", "grafana/tollbar.json"] {
         let asked = named(&deployed(file));
         assert!(asked.len() > 5, "{file}: {asked:?}");
@@ -89,7 +98,7 @@ fn everything_that_is_deployed_asks_for_what_the_daemon_counts() {
             asked.iter().filter(|name| !served.contains(&***name)).collect();
         assert!(unknown.is_empty(), "{file} asks for {unknown:?}");
     }
-    assert_eq!(daemon.stop(), 0);
+    assert_eq!([in_memory, in_redis].map(Daemon::stop), [0, 0]);
 }
 
 #[test]

@@ -59,6 +59,8 @@ const RULE_FIELDS: &[FieldRow] = &[
     ("accuracy", "every_limit_tier_and_candidate_is_counted_as_its_rule_says", &[
         (Memory, "fields_that_have_no_effect_here_are_warned_of"),
     ]),
+    ("criticality", "the_first_rule_that_matches_and_says_it_makes_a_request_critical", &[]),
+    ("reserve", "tiers_candidates_and_shadows_reserve_too_and_boosts_leave_a_token", &[]),
     ("exempt", "exemptions_end_when_they_say", &[]),
     // Of the file itself.
     ("nodes", "each_rule_says_what_happens_while_the_store_cannot_answer", &[]),
