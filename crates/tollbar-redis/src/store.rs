@@ -229,7 +229,8 @@ impl RedisStore {
     /// An error if alternatives of one group lie in several slots: no script could choose one and leave the others.
     fn check_groups(&self, entries: &[Entry<'_>]) -> Result<(), StoreError> {
         let is_apart = |pair: &[Entry<'_>]| {
-            let groups = [&pair[0], &pair[1]].map(|entry| entry.alternative().map(|it| it.group));
+            let groups =
+                [&pair[0], &pair[1]].map(|entry| entry.alternative().map(|place| place.group));
             groups[0].is_some()
                 && groups[0] == groups[1]
                 && self.names.tag(pair[0].key()) != self.names.tag(pair[1].key())
@@ -474,7 +475,7 @@ impl Store for RedisStore {
     }
 }
 
-/// What is said of alternatives in several slots.
+/// The error message for alternatives in several slots.
 const GROUP_APART: &str = "alternatives of one limit lie in several slots of the cluster: count them by the same \
                            attributes, without a `per` of their own, or bring their keys together with `colocate_by`";
 

@@ -326,7 +326,7 @@ struct Counting<'a> {
     part: Policy,
     /// What each node counts by itself, if that is what the rule does without the store.
     outage_share: Policy,
-    /// What is left to the least critical requests of the limit, and of a node's share.
+    /// The policies of the least critical requests: under the limit, and under a node's share.
     lowest: [Policy; 2],
     node_count: u64,
     mode: Mode,

@@ -70,15 +70,15 @@ pub enum Criticality {
     Critical,
 }
 
-/// What is said of a request's criticality, and by whom.
+/// The criticality that a request claims, and how far the claim is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum CriticalityClaim {
     /// Nothing: the rules say it.
     #[default]
     Nothing,
-    /// Its sender says this, who can make it less critical than the rules do and not more.
+    /// The claim of an untrusted sender: it can lower what the rules say, and not raise it.
     AtMost(Criticality),
-    /// Somebody who is believed says this, whatever the rules say.
+    /// The claim of a trusted sender, which replaces what the rules say.
     Trusted(Criticality),
 }
 
@@ -238,8 +238,8 @@ impl<'a> Request<'a> {
         self.request_id = Some(request_id);
     }
 
-    /// The same request, more or less critical, whatever the rules say. For callers that are believed; for others
-    /// there is [`lower_criticality`](Self::lower_criticality).
+    /// Sets the criticality, whatever the rules say. Call it for trusted senders only; for others use
+    /// [`lower_criticality`](Self::lower_criticality).
     #[must_use]
     pub fn with_criticality(self, criticality: Criticality) -> Self {
         Self { claim: CriticalityClaim::Trusted(criticality), ..self }
@@ -402,7 +402,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What is said of its criticality.
+    /// Returns the claimed criticality.
     pub(crate) fn criticality_claim(&self) -> CriticalityClaim {
         self.claim
     }

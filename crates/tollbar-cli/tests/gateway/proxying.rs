@@ -581,7 +581,7 @@ fn a_client_of_the_gateway_can_only_lower_its_criticality() {
     );
     let own = ["--proxy", "127.0.0.1:0", "--upstream", &upstream, "--rules", &rules];
     let store = ["--store", "redis://127.0.0.1:1", "--store-raw-keys"];
-    // The test itself is none of these proxies.
+    // The test's own address is not among the trusted proxies.
     let others = ["--trusted-proxies", "192.0.2.0/24", "--criticality-header", "X-Criticality"];
     let daemon = Daemon::start(&[&own[..], &store, &others].concat());
     let ask = |path: &str, line: &str| {

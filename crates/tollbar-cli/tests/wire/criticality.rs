@@ -1,4 +1,4 @@
-//! Who is believed that a request is critical, over each protocol, while the store is down and rules shed.
+//! Which senders may raise the criticality of a request, over each protocol, while the store is down and rules shed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

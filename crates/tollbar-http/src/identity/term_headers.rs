@@ -91,8 +91,8 @@ impl TermHeaders {
         Ok(())
     }
 
-    /// Lets `request` be less critical if the header of somebody says so who is not believed. Whatever else the headers say
-    /// counts for nothing.
+    /// Lowers the criticality of `request` if the header of an untrusted sender says so. All other headers of such a sender
+    /// are ignored.
     pub fn describe_untrusted(&self, headers: &HeaderMap, request: &mut Request<'_>) {
         let header = self.criticality.as_ref();
         let text = header.and_then(|header| super::only(headers, header));

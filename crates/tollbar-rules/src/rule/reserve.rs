@@ -37,7 +37,7 @@ pub struct Reserve {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// A share that is none.
+    /// A text that is not a share of a limit.
     #[error("`{text}` is no share of a limit: write one above 0% and below 100%, such as `10%`")]
     Share {
         /// The text.

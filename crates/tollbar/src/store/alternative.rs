@@ -174,7 +174,9 @@ fn group_speaker<T>(
 ) -> Option<(usize, Decision)> {
     let mut best: Option<(usize, Decision, u64)> = None;
     let mut at = start;
-    for members in group.chunk_by(|a, b| view(a).map(|it| it.0) == view(b).map(|it| it.0)) {
+    for members in
+        group.chunk_by(|a, b| view(a).map(|(place, _)| place) == view(b).map(|(place, _)| place))
+    {
         let mut hardest: Option<(usize, Decision)> = None;
         let mut remaining = u64::MAX;
         for item in members {
